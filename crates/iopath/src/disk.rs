@@ -140,7 +140,8 @@ fn prepare(
         Holds::Image(image) => plan.file(image)?.metadata()?.len(),
         Holds::Fat => fat::size(source.as_deref(), part.free)?,
         Holds::Tree(kind) => {
-            let mut recipe = Recipe { kind, mount: app.options.of_file_system().collect() };
+            let mount = app.options.of_file_system().collect();
+            let mut recipe = Recipe { kind, mount, log: None };
             let options = SourceOptions {
                 source: source.map(Into::into),
                 owner: part.owner.clone(),

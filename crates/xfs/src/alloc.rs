@@ -16,6 +16,7 @@ mod free_space;
 mod pick;
 pub(crate) mod realtime;
 pub(crate) mod realtime_runs;
+pub(crate) mod realtime_trees;
 mod refcount;
 mod reservation;
 mod resize;
@@ -36,7 +37,9 @@ use rt::Cx;
 
 use crate::error::{Result, XfsError};
 use crate::format::record::owner;
-use crate::format::{AgBlock, AgExtent, AgHeader, At, CorruptKind, FsExtent, Geometry, Owner};
+use crate::format::{
+    AgBlock, AgExtent, AgHeader, At, CorruptKind, FsExtent, Geometry, Owner, Section,
+};
 use crate::log::Log;
 use crate::trans::intent::Work;
 use crate::trans::{Finished, IntentFinisher, Trans};
@@ -62,6 +65,8 @@ pub(crate) struct Space {
     available: AtomicI64,
     /// That of the realtime section, where there is one.
     realtime: OnceLock<Realtime>,
+    /// Blocks that the section's btrees may still grow by, which files never get.
+    section_kept: AtomicI64,
 }
 
 /// What an allocation asks for.
@@ -120,8 +125,8 @@ struct Change<T> {
 
 impl Space {
     fn empty(geometry: Arc<Geometry>, log: Arc<Log>, groups: Vec<Summary>) -> Space {
-        let available = AtomicI64::new(0);
-        Space { geometry, log, groups, available, realtime: OnceLock::new() }
+        let (available, section_kept) = (AtomicI64::new(0), AtomicI64::new(0));
+        Space { geometry, log, groups, available, realtime: OnceLock::new(), section_kept }
     }
 
     /// Reads the headers of all groups. May park.
@@ -143,6 +148,9 @@ impl Space {
 
     /// From now on files may get space of the realtime section.
     pub fn set_realtime(&self, realtime: Realtime) {
+        let wanted = realtime_trees::blocks_wanted(self, &self.geometry.realtime);
+        let left = wanted as i64 - realtime.tree_blocks() as i64;
+        self.section_kept.store(left, Ordering::Relaxed);
         let _ = self.realtime.set(realtime);
     }
 
@@ -176,7 +184,8 @@ impl Space {
     /// Blocks that count as available and that files never get: what the trees of the groups have
     /// and may still grow by.
     pub fn kept_back(&self) -> u64 {
-        self.groups.iter().map(|group| u64::from(group.kept.load(Ordering::Relaxed))).sum()
+        let groups = self.groups.iter().map(|group| u64::from(group.kept.load(Ordering::Relaxed)));
+        groups.sum::<u64>() + self.section_kept.load(Ordering::Relaxed).max(0) as u64
     }
 
     /// Free blocks of a group that files never get, so that its trees can grow: room for a reverse
@@ -319,31 +328,42 @@ impl Space {
     /// # Errors
     /// As [`Space::free`]; work of another kind.
     pub fn finish(&self, cx: &mut Cx, trans: &mut Trans, work: &Work) -> Result<Finished> {
+        use Section::{Data, Realtime};
         match *work {
-            Work::Free { start, .. } | Work::Rmap { start, .. } | Work::Refcount { start, .. }
+            Work::Free { section: Data, start, .. }
+            | Work::Rmap { section: Data, start, .. }
+            | Work::Refcount { section: Data, start, .. }
                 if is_below(trans, self.split(FsBlock(start)).ag) =>
             {
                 return Ok(Finished::Again(work.clone()));
             }
-            Work::Free { start, len, owner } => {
+            Work::Free { section: Data, start, len, owner } => {
                 let extent = self.checked(FsExtent { start: FsBlock(start), len })?;
                 self.free(cx, trans, extent, owner)?;
             }
-            Work::Rmap { flags, owner, start, offset, len } => {
-                let extent = self.checked(FsExtent { start: FsBlock(start), len })?;
-                let agf = self.lock(cx, trans, extent.start.ag)?;
-                self.fill_list(cx, trans, &agf)?;
-                self.finish_rmap(cx, trans, &agf, flags, Owner { owner, offset }.record(extent))?;
-                self.note(&agf);
-            }
-            Work::Refcount { flags, start, len } => {
-                let extent = FsExtent { start: FsBlock(start), len };
-                return self.finish_refcount(cx, trans, flags, extent);
-            }
-            Work::FreeRealtime { start, len } => {
+            Work::Free { section: Realtime, start, len, .. } => {
                 return self.finish_free_realtime(cx, trans, start, len);
             }
-            Work::Bmap { .. } | Work::Parent(_) => {
+            Work::Rmap { section, flags, owner, start, offset, len } => {
+                let (owner, extent) =
+                    (Owner { owner, offset }, FsExtent { start: FsBlock(start), len });
+                if section == Realtime {
+                    return self.finish_realtime_rmap(cx, trans, flags, owner, extent);
+                }
+                let extent = self.checked(extent)?;
+                let agf = self.lock(cx, trans, extent.start.ag)?;
+                self.fill_list(cx, trans, &agf)?;
+                self.finish_rmap(cx, trans, &agf, flags, owner.record(extent))?;
+                self.note(&agf);
+            }
+            Work::Refcount { section, flags, start, len } => {
+                let extent = FsExtent { start: FsBlock(start), len };
+                return match section {
+                    Data => self.finish_refcount(cx, trans, flags, extent),
+                    Realtime => self.finish_realtime_refcount(cx, trans, flags, extent),
+                };
+            }
+            Work::Bmap { .. } | Work::Parent(_) | Work::Exchange(_) => {
                 return Err(XfsError::Answer(base::Errno::EOPNOTSUPP));
             }
         }

@@ -126,7 +126,8 @@ impl Collector<'_> {
 impl Fork {
     /// The fork without its extents read.
     pub fn new(format: ForkFormat, bytes: Vec<u8>, count: u64) -> Fork {
-        let extents = matches!(format, ForkFormat::Local | ForkFormat::Device).then(Extents::new);
+        let none = matches!(format, ForkFormat::Local | ForkFormat::Device | ForkFormat::MetaBtree);
+        let extents = none.then(Extents::new);
         Fork { format, bytes, count, extents, realtime: false, new_room: 0 }
     }
 
@@ -203,7 +204,7 @@ impl Reader {
             at,
         };
         match fork.format {
-            ForkFormat::Local | ForkFormat::Device => {}
+            ForkFormat::Local | ForkFormat::Device | ForkFormat::MetaBtree => {}
             ForkFormat::Extents => {
                 let bytes = fork.count as usize * EXTENT_SIZE;
                 let kind = CorruptKind::Short { what: "list of extents", bytes };

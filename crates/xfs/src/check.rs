@@ -118,6 +118,10 @@ struct Checker<'a> {
     quota_inos: [Option<u64>; 3],
     /// Extents of the realtime section that files have.
     realtime: realtime::Claims,
+    /// What files have of each group of the section, where it has btrees.
+    section_claims: Vec<Vec<Rmap>>,
+    /// These btrees, by the inodes that hold their roots.
+    section_trees: BTreeMap<u64, tree::Content>,
 }
 
 /// Checks a file system without changing it. Parks on reads.
@@ -242,10 +246,6 @@ fn read_super(
     match read
         .and_then(|both| mount::check_features(&both.1, true, Beside::default()).map(|()| both))
     {
-        Ok((_, geometry)) if has_section_trees(&geometry) => {
-            let text = "rmapbt or reflink in a realtime section is not checked";
-            findings.add(Rule::Feature, At::Super(0), text);
-        }
         Ok(both) => return Ok(Some(both)),
         Err(MountError::Device(error)) => return Err(error),
         Err(MountError::Corrupt(corrupt)) => findings.corrupt(&corrupt),
@@ -254,15 +254,10 @@ fn read_super(
     Ok(None)
 }
 
-/// Whether the realtime section has btrees of its own.
-fn has_section_trees(geometry: &Geometry) -> bool {
-    let features = geometry.features;
-    geometry.realtime.groups.is_some() && (features.rmapbt() || features.reflink())
-}
-
 impl<'a> Checker<'a> {
     fn new(cx: &'a mut Cx, reader: Reader, raw: RawSuper, findings: Findings) -> Checker<'a> {
         let count = reader.geometry.ag_count as usize;
+        let groups = reader.geometry.realtime.group_count() as usize;
         Checker {
             cx,
             reader,
@@ -279,6 +274,8 @@ impl<'a> Checker<'a> {
             usage: quota::Counted::new(),
             quota_inos: [None; 3],
             realtime: realtime::Claims::new(),
+            section_claims: vec![Vec::new(); groups],
+            section_trees: BTreeMap::new(),
         }
     }
 

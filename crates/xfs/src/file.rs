@@ -126,10 +126,10 @@ impl IomapOps for Inode {
         let bits = fs.geometry().block_bits;
         let blocks = range.start >> bits..range.end.div_ceil(1 << bits);
         let file = DataFile::new(&fs, self);
+        file.allocate_cow(cx, blocks.clone())?;
         if file.in_realtime(cx) {
             return file.reserve_realtime(cx, blocks);
         }
-        file.allocate_cow(cx, blocks.clone())?;
         file.reserve_delalloc(cx, blocks)
     }
 

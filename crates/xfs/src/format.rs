@@ -39,7 +39,7 @@ pub mod super_block;
 pub mod time;
 pub mod verifier;
 
-pub use blocks::{AgExtent, FsExtent};
+pub use blocks::{AgExtent, FsExtent, Section};
 pub use corrupt::{At, Corrupt, CorruptKind};
 pub use extent::Extent;
 pub use features::{Access, Features, Unsupported};

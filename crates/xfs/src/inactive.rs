@@ -15,10 +15,10 @@ use crate::bmap::{Fork, Which};
 use crate::buf::{BufMap, RAW};
 use crate::error::Result;
 use crate::file::DataFile;
-use crate::format::Geometry;
 use crate::format::ag::UNLINKED_BUCKETS;
 use crate::format::extent::{Extent, OFFSET_MAX};
 use crate::format::inode::{self, Flags2, ForkFormat};
+use crate::format::{Geometry, Section};
 use crate::fs::WriteSide;
 use crate::ialloc::{FreedInode, Inodes};
 use crate::inode::Inode;
@@ -177,7 +177,7 @@ impl<'a> Inactive<'a> {
                     self.invalidate(cx, &mut trans, extent, unit)?;
                 }
                 dying.core.blocks -= u64::from(extent.count);
-                self.space.defer_drop(&mut trans, dying.ino, which, extent, reflink);
+                self.space.defer_drop(&mut trans, Section::Data, dying.ino, which, extent, reflink);
             }
             dying.store(which, &fork);
             dying.log(&mut trans);
@@ -201,8 +201,9 @@ impl<'a> Inactive<'a> {
         while more {
             let mut trans = Trans::alloc(cx, self.log, reservations::realtime(&space.geometry))?;
             realtime.join(cx, &mut trans);
+            let reflink = dying.core.flags2.contains(Flags2::REFLINK);
             let mut edit = dying.edit(space, fork, Which::Data);
-            let mut file = FileBlocks { edit: &mut edit, reflink: false };
+            let mut file = FileBlocks { edit: &mut edit, reflink };
             more = file.unmap_last_realtime(cx, &mut trans, realtime, 0..OFFSET_MAX)?;
             dying.store(Which::Data, fork);
             dying.log(&mut trans);

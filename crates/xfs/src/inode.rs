@@ -179,7 +179,7 @@ impl Inode {
             _ if forkoff != 0 => size - CORE_SIZE,
             ForkFormat::Local => data.bytes.len().next_multiple_of(8),
             ForkFormat::Extents => data.count as usize * EXTENT_SIZE,
-            ForkFormat::Device | ForkFormat::Btree => size - CORE_SIZE,
+            ForkFormat::Device | ForkFormat::Btree | ForkFormat::MetaBtree => size - CORE_SIZE,
         };
         // Of one size mostly, so that the memory of the one before serves the next.
         let mut bytes = Vec::with_capacity(CORE_SIZE + used.max(4 * EXTENT_SIZE));
@@ -249,7 +249,7 @@ impl Inode {
     pub fn is_bare(&self, cx: &mut Cx) -> bool {
         let without = |fork: &Fork| match fork.format {
             ForkFormat::Extents => fork.count == 0,
-            ForkFormat::Btree => false,
+            ForkFormat::Btree | ForkFormat::MetaBtree => false,
             ForkFormat::Local | ForkFormat::Device => true,
         };
         let forks = self.forks.read(cx);

@@ -147,14 +147,24 @@ pub(crate) fn quota_inos(
     }))
 }
 
-/// The inodes of bitmap and summary of each group of the realtime section, or of all of it where it
-/// is not divided. May park.
+/// The inodes of a group of the realtime section, or of all of it where it is not divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RealtimeInos {
+    /// Bitmap and summary.
+    pub files: [Ino; 2],
+    /// Reverse map and reference counts, where the section has them.
+    pub trees: [Option<Ino>; 2],
+}
+
+/// The inodes of each group of the realtime section. May park.
 ///
 /// # Errors
 /// As [`names`]; a name is missing.
-pub(crate) fn realtime_inos(cx: &mut Cx, reader: &Reader) -> Result<Vec<[Ino; 2]>, Fault> {
+pub(crate) fn realtime_inos(cx: &mut Cx, reader: &Reader) -> Result<Vec<RealtimeInos>, Fault> {
     let geometry = &reader.geometry;
-    let Some(root) = geometry.metadata_root else { return Ok(vec![geometry.realtime_inos]) };
+    let Some(root) = geometry.metadata_root else {
+        return Ok(vec![RealtimeInos { files: geometry.realtime_inos, trees: [None; 2] }]);
+    };
     let dir = find(cx, reader, root, GROUPS)?;
     let missing = |group, what| CorruptKind::RealtimeName { group, what }.at(At::Inode(root));
     let dir = dir.ok_or_else(|| missing(0, "bitmap"))?;
@@ -164,9 +174,15 @@ pub(crate) fn realtime_inos(cx: &mut Cx, reader: &Reader) -> Result<Vec<[Ino; 2]
         let name = format!("{group}.{what}");
         list.get(name.as_bytes()).copied().ok_or_else(|| missing(group, what))
     };
+    let tree = |has: bool, group, what| has.then(|| file(group, what)).transpose();
+    let features = geometry.features;
     let groups = 0..geometry.realtime.group_count();
-    let both = groups.map(|group| Ok([file(group, "bitmap")?, file(group, "summary")?]));
-    both.collect()
+    let all = groups.map(|group| {
+        let rmap = tree(features.rmapbt(), group, "rmap")?;
+        let trees = [rmap, tree(features.reflink(), group, "refcount")?];
+        Ok(RealtimeInos { files: [file(group, "bitmap")?, file(group, "summary")?], trees })
+    });
+    all.collect()
 }
 
 /// Makes the inode that holds the records of a kind, and its directory if need be. No transaction

@@ -7,8 +7,7 @@
 //! Equal options, UUID and time make the same bytes as `mkfs.xfs` makes, but for the free list of a
 //! group that the log fills up to a few blocks, which is filled here and left empty there.
 //!
-//! Not made: version 4, realtime sections with groups, external logs, and, as by `mkfs.xfs`, file
-//! systems below
+//! Not made: version 4, realtime sections with groups, and, as by `mkfs.xfs`, file systems below
 //! 300 MiB unless the size of the log is given.
 //!
 //! Source: mkfs.xfs(8), and what it was observed to make.
@@ -121,8 +120,19 @@ pub struct Plan {
     pub writes: Vec<(u64, Vec<u8>)>,
     /// The first block or blocks with the primary superblock, to be written last.
     pub head: Vec<u8>,
+    /// What goes onto the device of an external log.
+    pub log: Option<LogPlan>,
     /// What was decided.
     pub report: MkfsReport,
+}
+
+/// Which bytes go where on the device of an external log.
+#[derive(Clone, Debug)]
+pub struct LogPlan {
+    /// Bytes from its start that must read as zeroes, but for the record.
+    pub bytes: u64,
+    /// The record that an empty log begins with.
+    pub record: Vec<u8>,
 }
 
 /// What does not follow from the options: size, time and random numbers.
@@ -157,6 +167,22 @@ pub fn mkfs(
     queue: &Arc<Queue>,
     options: &MkfsOptions,
 ) -> Result<MkfsReport, MkfsError> {
+    mkfs_beside(cx, queue, None, options)
+}
+
+/// As [`mkfs`], with an external log on `log`, which is written first: all of the device is the
+/// log, unless the options name a size. Waits for the devices.
+///
+/// # Errors
+/// As [`mkfs`].
+pub fn mkfs_beside(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    log: Option<&Arc<Queue>>,
+    options: &MkfsOptions,
+) -> Result<MkfsReport, MkfsError> {
+    let log_device = log.map(|log| log.info().bytes());
+    let options = &MkfsOptions { log_device, ..options.clone() };
     let around = Surroundings {
         device_bytes: queue.info().bytes(),
         now: cx.realtime(),
@@ -164,6 +190,9 @@ pub fn mkfs(
         generation: cx.random() as u32,
     };
     let plan = plan(options, &around)?;
+    if let (Some(log), Some(plan)) = (log, &plan.log) {
+        log.submit_all(cx, &[(0, plan.bytes)], &[], &plan.record)?;
+    }
     let zeroes: &[_] = if options.assume_zeroes { &[] } else { &plan.zeroes };
     queue.submit_all(cx, zeroes, &plan.writes, &plan.head)?;
     Ok(plan.report)

@@ -235,6 +235,10 @@ fn create_locked(
     if is_dots(name) || !large && has(fs, cx, parent, name)? {
         return Err(Errno::EEXIST);
     }
+    let barred = || parent.with(cx, |state| state.core.flags.contains(Flags::NOSYMLINKS));
+    if node.kind == FileType::Symlink && barred() {
+        return Err(Errno::EPERM);
+    }
     let (blocks, bytes) = attr::room_for(fs, attributes);
     let blocks = blocks + create::target_blocks(fs.geometry(), node, !attributes.is_empty());
     let room = new_parent_room(fs, node, name);

@@ -9,6 +9,7 @@ use image::format::Mounting;
 use rt::Cx;
 use sha2::{Digest, Sha256};
 use vfs::FileSystem;
+use xfs::mount::options::BesideDevice;
 
 use crate::mount_arg::{MountArg, apply_ext, apply_xfs};
 
@@ -19,6 +20,8 @@ pub struct Recipe {
     pub kind: Kind,
     /// Options that it is mounted with while it is filled.
     pub mount: Vec<MountArg>,
+    /// The device of an external log (XFS).
+    pub log: Option<BesideDevice>,
 }
 
 /// Formats with their options.
@@ -84,7 +87,10 @@ impl Recipe {
     pub fn make(&self, cx: &mut Cx, queue: &Arc<Queue>) -> Result<Report> {
         Ok(match &self.kind {
             Kind::Ext(options) => Report::Ext(ext4::mkfs(cx, queue, options)?),
-            Kind::Xfs(options) => Report::Xfs(xfs::mkfs(cx, queue, options)?),
+            Kind::Xfs(options) => {
+                let log = self.log.as_ref().map(|log| &log.0);
+                Report::Xfs(xfs::mkfs::mkfs_beside(cx, queue, log, options)?)
+            }
         })
     }
 
@@ -107,7 +113,8 @@ impl Recipe {
                 how.ext(cx, queue, options)?
             }
             Kind::Xfs(_) => {
-                let mut options = xfs::MountOptions::default();
+                let log = self.log.clone();
+                let mut options = xfs::MountOptions { log, ..xfs::MountOptions::default() };
                 apply_xfs(args, &mut options)?;
                 how.xfs(cx, queue, options)?
             }

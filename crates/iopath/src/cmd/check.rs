@@ -8,8 +8,9 @@ use clap::Args;
 use serde_json::json;
 use vfs::check::{Finding, Summary};
 
-use crate::app::App;
-use crate::storage::Storage;
+use crate::app::{App, BesideWord};
+use crate::session::open_beside;
+use crate::storage::{Known, Storage};
 use crate::target::{Target, TargetPath};
 
 /// Exit status: nothing to complain about.
@@ -55,7 +56,14 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         let known = storage.must_be_known(app)?;
         let progress = app.out.progress("checking");
         let replay = !options.no_replay;
-        let report = known.check(app.cx, &storage.queue, replay, options.limit);
+        let report = match open_beside(app, BesideWord::Log, false)? {
+            Some(log) if known == Known::Xfs => {
+                let options = xfs::CheckOptions { recover: replay, findings_max: options.limit };
+                let found = xfs::check_beside(app.cx, &storage.queue, Some(&log), &options);
+                found.map(Summary::from)
+            }
+            _ => known.check(app.cx, &storage.queue, replay, options.limit),
+        };
         progress.finish();
         let report = report.with_context(|| target.to_string())?;
         show(app, &target, &report)?;

@@ -15,6 +15,7 @@ use crate::storage::{self, Storage};
 use crate::target::{Target, TargetPath};
 use crate::text;
 use crate::{recognise, remains};
+use xfs::mount::options::BesideDevice;
 
 /// Make an ext2, ext3, ext4 or XFS file system
 #[derive(Args)]
@@ -79,7 +80,7 @@ pub struct Options {
     /// swidth=, noalign, rtinherit=, projinherit=, extszinherit=, cowextsize=
     #[arg(short = 'd', value_name = "SOURCE|WORDS")]
     data: Vec<OsString>,
-    /// xfs: size=, su=, sunit=, version=2
+    /// xfs: size=, su=, sunit=, version=2, logdev=DEVICE for an external log
     #[arg(short = 'l', value_name = "WORDS")]
     log: Vec<String>,
     /// xfs: size= of directory blocks, version=2, ftype=1, parent=
@@ -265,13 +266,20 @@ fn build(
 }
 
 /// What the options ask for.
-fn recipe(app: &App, options: &Options) -> Result<Recipe> {
+fn recipe(app: &mut App, options: &Options) -> Result<Recipe> {
     let uuid = options.uuid.as_deref().map(parse_uuid).transpose()?;
     let kind = match options.kind {
         Kind::Ext(kind) => recipe::Kind::Ext(ext_options(options, kind, uuid)?),
         Kind::Xfs => recipe::Kind::Xfs(xfs_options(app, options, uuid)?),
     };
-    Ok(Recipe { kind, mount: app.options.of_file_system().collect() })
+    let log = match (&kind, log_device(&options.log)) {
+        (recipe::Kind::Xfs(_), Some(path)) => {
+            let target = Target::parse(std::ffi::OsStr::new(path))?;
+            Some(BesideDevice(Storage::open(app, &target, true)?.queue))
+        }
+        _ => None,
+    };
+    Ok(Recipe { kind, mount: app.options.of_file_system().collect(), log })
 }
 
 fn ext_options(options: &Options, kind: FsType, uuid: Option<[u8; 16]>) -> Result<MkfsOptions> {
@@ -333,7 +341,7 @@ fn xfs_options(app: &App, options: &Options, uuid: Option<[u8; 16]>) -> Result<x
         ('d', options.data()?.0),
         ('i', given(&options.inode_ratio)),
         ('m', given(&options.reserved)),
-        ('l', options.log.clone()),
+        ('l', log_words(app, &options.log, &mut mkfs)?),
         ('n', options.naming.clone()),
         ('r', realtime_words(app, &options.realtime, &mut mkfs)?),
     ] {
@@ -358,6 +366,22 @@ fn realtime_words(app: &App, lists: &[String], mkfs: &mut xfs::MkfsOptions) -> R
         bail!("-r {}: needs rtdev=DEVICE", left.join(","));
     }
     Ok(left)
+}
+
+/// The device of an external log that `-l` names.
+fn log_device(lists: &[String]) -> Option<&str> {
+    let words = lists.iter().flat_map(|list| list.split(','));
+    words.filter_map(|word| word.strip_prefix("logdev=")).next_back()
+}
+
+/// The words of `-l` that are left when the device of the log is known.
+fn log_words(app: &App, lists: &[String], mkfs: &mut xfs::MkfsOptions) -> Result<Vec<String>> {
+    if let Some(path) = log_device(lists) {
+        let device = storage::open_device(app, std::path::Path::new(path), true)?;
+        mkfs.log_device = Some(device.info().bytes());
+    }
+    let words = lists.iter().flat_map(|list| list.split(','));
+    Ok(words.filter(|word| !word.starts_with("logdev=")).map(str::to_string).collect())
 }
 
 /// What is made without other words.

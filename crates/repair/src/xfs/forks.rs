@@ -126,7 +126,7 @@ impl Fs<'_> {
         let (bytes, at) = (slot[range].to_vec(), At::Inode(ino));
         let mut fork = Fork::default();
         match format {
-            ForkFormat::Device | ForkFormat::Local => {}
+            ForkFormat::Device | ForkFormat::Local | ForkFormat::MetaBtree => {}
             ForkFormat::Extents => {
                 let room = bytes.len() / extent::EXTENT_SIZE;
                 for extent in extent::list(&bytes).take(room.min(count as usize)) {

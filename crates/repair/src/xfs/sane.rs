@@ -313,7 +313,7 @@ impl Fs<'_> {
             }
             ForkFormat::Btree => MapRoot::parse(bytes, At::Inode(ino))
                 .is_ok_and(|root| self.g.block_valid(base::FsBlock(root.pointer(0)))),
-            ForkFormat::Device | ForkFormat::Local => true,
+            ForkFormat::Device | ForkFormat::Local | ForkFormat::MetaBtree => true,
         })
     }
 }

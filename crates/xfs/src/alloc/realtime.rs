@@ -4,7 +4,8 @@
 //! free, and a *summary* that counts the runs of free extents, by the power of two of their length
 //! and by the block of the bitmap in which they begin. Their blocks go through the log like other
 //! metadata, together with the map of the file and the superblock's counter of free extents. No
-//! intents: an extent is free, or a file's, in one transaction.
+//! intents: an extent is free, or a file's, in one transaction; but where the section has btrees
+//! ([`super::realtime_trees`]) these follow by intents, and the bitmap comes last.
 //!
 //! A section in *groups* has both files for each of them, and no run of extents lies in two groups.
 //! Here extents are counted from the start of the section all the same.
@@ -25,11 +26,13 @@ use smallvec::{SmallVec, smallvec};
 use super::Space;
 use super::pick::first_busy;
 use super::realtime_runs::{FreeRuns, Picked, Run};
+use super::realtime_trees::GroupTrees;
 use super::super_block::log_super;
 use crate::buf::{Buf, BufMap, BufOps};
 use crate::error::{Result, XfsError};
 use crate::format::{
-    AgBlock, AgExtent, At, CorruptKind, FsExtent, Kind, RealtimeShape, RealtimeWords, verifier,
+    AgBlock, AgExtent, At, CorruptKind, FsExtent, Kind, RealtimeShape, RealtimeWords, Section,
+    verifier,
 };
 use crate::log::buf_item::BufItemFlags;
 use crate::log::inode_item::InodeItem;
@@ -67,6 +70,8 @@ pub(crate) struct RealtimeFiles {
     pub bitmap: Vec<FsBlock>,
     /// Blocks of the summary.
     pub summary: Vec<FsBlock>,
+    /// Its btrees.
+    pub trees: GroupTrees,
 }
 
 /// The free space of a realtime section.
@@ -234,6 +239,16 @@ impl Realtime {
     fn summary_index(&self, run: &Run) -> u64 {
         let level = u64::from((run.end - run.start).ilog2());
         level * u64::from(self.shape.bitmap_blocks) + self.split(run.start).1 / self.words.bits()
+    }
+
+    /// The btrees of a group.
+    pub(super) fn trees(&self, group: u32) -> &GroupTrees {
+        &self.groups[group as usize].trees
+    }
+
+    /// Blocks that all btrees have.
+    pub(super) fn tree_blocks(&self) -> u64 {
+        self.groups.iter().map(|group| group.trees.blocks()).sum()
     }
 
     /// Free extents.
@@ -418,9 +433,9 @@ impl Space {
         start: u64,
         len: u32,
     ) -> Result<Finished> {
-        let (shape, first) = (self.geometry.realtime, FsBlock(start));
+        let (shape, first, section) = (self.geometry.realtime, FsBlock(start), Section::Realtime);
         let unit = shape.extent_blocks.max(1);
-        let whole = start.is_multiple_of(u64::from(unit)) && len.is_multiple_of(unit);
+        let whole = shape.place_of(first).1.is_multiple_of(unit) && len.is_multiple_of(unit);
         let place = CorruptKind::ExtentPlace { offset: 0, start, count: len };
         let fits = len > 0 && whole && shape.holds(first, u64::from(len));
         let Some(realtime) = self.realtime().filter(|_| fits) else {
@@ -433,7 +448,7 @@ impl Space {
             return Ok(Finished::Done);
         }
         let start = start + u64::from(here);
-        Ok(Finished::Again(Work::FreeRealtime { start, len: len - here }))
+        Ok(Finished::Again(Work::Free { section, start, len: len - here, owner: None }))
     }
 }
 

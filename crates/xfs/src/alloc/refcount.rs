@@ -18,7 +18,7 @@ use crate::buf::BufMap;
 use crate::error::{Result, XfsError};
 use crate::format::log_item::RefcountOp;
 use crate::format::record::{REFCOUNT_COW, Refcount, owner};
-use crate::format::{AgBlock, At, Expect, FsExtent, Kind, Owner};
+use crate::format::{AgBlock, At, Expect, FsExtent, Kind, Owner, Section};
 use crate::trans::intent::Work;
 use crate::trans::{Finished, Trans};
 
@@ -87,7 +87,7 @@ impl Store for RefcountTree<'_> {
     fn free(&mut self, _cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<()> {
         self.count(trans, -1);
         let start = self.space.geometry.join(self.place(block)).0;
-        trans.defer(Work::Free { start, len: 1, owner: Some(Owner::special(owner::REFC)) });
+        trans.defer(Work::free(start, 1, Some(Owner::special(owner::REFC))));
         Ok(())
     }
 }
@@ -168,35 +168,37 @@ impl ChangedCounts {
     }
 }
 
-impl Space {
-    pub(super) fn refcounts<'a>(&'a self, agf: &'a Agf) -> RefcountTree<'a> {
-        RefcountTree { space: self, agf }
-    }
+/// What one step has done.
+pub(super) struct StepDone {
+    /// Blocks, at least one.
+    pub len: u32,
+    /// Those to which nobody refers any more.
+    pub free: Vec<Range<u32>>,
+}
 
+/// Reference counts of a group, or of a group of the realtime section.
+impl<S: Store> Tree<'_, S> {
     /// The records of a kind that have a block in a range or touch it, in order, `most` at the
     /// most.
-    fn counts(
-        &self,
+    pub(super) fn counts(
+        &mut self,
         cx: &mut Cx,
         trans: &mut Trans,
-        agf: &Agf,
         cow: bool,
         blocks: &Range<u32>,
         most: usize,
     ) -> Result<Vec<Refcount>> {
         let Range { start, end } = *blocks;
-        let mut store = self.refcounts(agf);
-        let mut tree = Tree::new(&mut store);
         let flag = if cow { REFCOUNT_COW } else { 0 };
         // From the one before: it may end where the range begins.
         let first = [u64::from(start | flag).saturating_sub(1), 0, 0];
-        let mut cursor = match tree.find_le(cx, trans, first)? {
+        let mut cursor = match self.find_le(cx, trans, first)? {
             Some(cursor) => Some(cursor),
-            None => tree.find_ge(cx, trans, first)?,
+            None => self.find_ge(cx, trans, first)?,
         };
         let mut found = Vec::new();
         while let Some(at) = &mut cursor {
-            let record = Refcount::read(&tree.record(at));
+            let record = Refcount::read(&self.record(at));
             if record.key() > end | flag || found.len() == most {
                 break;
             }
@@ -204,7 +206,7 @@ impl Space {
             if record.cow == cow && behind >= start {
                 found.push(record);
             }
-            if !tree.next(cx, trans, at)? {
+            if !self.next(cx, trans, at)? {
                 break;
             }
         }
@@ -213,68 +215,58 @@ impl Space {
 
     /// Puts records in the place of others, of the same blocks and their neighbours.
     fn replace_counts(
-        &self,
+        &mut self,
         cx: &mut Cx,
         trans: &mut Trans,
-        agf: &Agf,
         Change { old, new }: Change<&[Refcount]>,
     ) -> Result<()> {
-        let mut store = self.refcounts(agf);
-        let mut tree = Tree::new(&mut store);
         for record in old.iter().filter(|old| new.iter().all(|new| new.key() != old.key())) {
-            match tree.find(cx, trans, order(record))? {
-                Some(cursor) => tree.delete(cx, trans, cursor)?,
-                None => return Err(tree.broken("a record vanished")),
+            match self.find(cx, trans, order(record))? {
+                Some(cursor) => self.delete(cx, trans, cursor)?,
+                None => return Err(self.broken("a record vanished")),
             }
         }
         for record in new {
             match old.iter().find(|old| old.key() == record.key()) {
                 Some(same) if same == record => {}
-                Some(_) => match tree.find(cx, trans, order(record))? {
-                    Some(cursor) => tree.update(trans, &cursor, &bytes(record)),
-                    None => return Err(tree.broken("a record vanished")),
+                Some(_) => match self.find(cx, trans, order(record))? {
+                    Some(cursor) => self.update(trans, &cursor, &bytes(record)),
+                    None => return Err(self.broken("a record vanished")),
                 },
-                None => tree.insert(cx, trans, &bytes(record))?,
+                None => self.insert(cx, trans, &bytes(record))?,
             }
         }
         Ok(())
     }
 
-    /// One reference more (`up`) or less for blocks in use; those without any are freed by deferred
-    /// work. Returns how many blocks were done, at least one.
+    /// One reference more (`up`) or less for blocks in use.
     fn shift_counts(
-        &self,
+        &mut self,
         cx: &mut Cx,
         trans: &mut Trans,
-        agf: &Agf,
         mut blocks: Range<u32>,
         up: bool,
-    ) -> Result<u32> {
-        let mut old = self.counts(cx, trans, agf, false, &blocks, RECORDS_MAX + 1)?;
+    ) -> Result<StepDone> {
+        let mut old = self.counts(cx, trans, false, &blocks, RECORDS_MAX + 1)?;
         if old.len() > RECORDS_MAX {
             // The last is a neighbour only: a change is joined with what lies behind it.
             old.truncate(RECORDS_MAX);
             blocks.end = old[RECORDS_MAX - 1].start;
         }
         let new = ChangedCounts::of_shift(&old, &blocks, up);
-        self.replace_counts(cx, trans, agf, Change { old: &old, new: &new.records })?;
-        for free in new.free {
-            let start = self.geometry.join(AgBlock { ag: agf.ag, block: free.start }).0;
-            trans.defer(Work::Free { start, len: free.end - free.start, owner: None });
-        }
-        Ok(blocks.end - blocks.start)
+        self.replace_counts(cx, trans, Change { old: &old, new: &new.records })?;
+        Ok(StepDone { len: blocks.end - blocks.start, free: new.free })
     }
 
     /// Notes that blocks are in a CoW fork, or no longer.
     fn change_cow_counts(
-        &self,
+        &mut self,
         cx: &mut Cx,
         trans: &mut Trans,
-        agf: &Agf,
         blocks: Range<u32>,
         allocate: bool,
-    ) -> Result<()> {
-        let old = self.counts(cx, trans, agf, true, &blocks, usize::MAX)?;
+    ) -> Result<StepDone> {
+        let old = self.counts(cx, trans, true, &blocks, usize::MAX)?;
         let Range { start, end } = blocks;
         let blocks = |record: &Refcount| {
             let behind = record.start + record.len;
@@ -282,7 +274,7 @@ impl Space {
         };
         let known: u32 = old.iter().map(blocks).sum();
         if known != if allocate { 0 } else { end - start } {
-            return Err(Tree::new(&mut self.refcounts(agf)).broken("CoW blocks differ"));
+            return Err(self.broken("CoW blocks differ"));
         }
         let mut new = Vec::new();
         let mut add = |start: u32, end: u32| {
@@ -299,7 +291,63 @@ impl Space {
         for record in old.iter().filter(|record| record.start + record.len > end) {
             add(record.start.max(end), record.start + record.len);
         }
-        self.replace_counts(cx, trans, agf, Change { old: &old, new: &new })
+        self.replace_counts(cx, trans, Change { old: &old, new: &new })?;
+        Ok(StepDone { len: end - start, free: Vec::new() })
+    }
+
+    /// Carries out deferred work, as the log holds it: an operation. Blocks without a reference
+    /// are the caller's to free.
+    pub(super) fn change_counts(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        flags: u32,
+        blocks: Range<u32>,
+    ) -> Result<StepDone> {
+        match RefcountOp::from_flags(flags) {
+            Some(RefcountOp::Increase) => self.shift_counts(cx, trans, blocks, true),
+            Some(RefcountOp::Decrease) => self.shift_counts(cx, trans, blocks, false),
+            Some(RefcountOp::AllocCow) => self.change_cow_counts(cx, trans, blocks, true),
+            Some(RefcountOp::FreeCow) => self.change_cow_counts(cx, trans, blocks, false),
+            None => Err(self.broken("an operation is not known")),
+        }
+    }
+
+    /// The runs of some blocks that others share, counted from the first one, in order.
+    pub(super) fn shared_runs(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        blocks: Range<u32>,
+    ) -> Result<Vec<Range<u32>>> {
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        for record in self.counts(cx, trans, false, &blocks, usize::MAX)? {
+            let from = record.start.max(blocks.start);
+            let to = (record.start + record.len).min(blocks.end);
+            let run = from.wrapping_sub(blocks.start)..to.wrapping_sub(blocks.start);
+            match runs.last_mut() {
+                _ if from >= to => {}
+                Some(last) if last.end == run.start => last.end = run.end,
+                _ => runs.push(run),
+            }
+        }
+        Ok(runs)
+    }
+
+    /// The first extents below a block that are in a CoW fork, eight at the most.
+    pub(super) fn cow_extents(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        end: u32,
+    ) -> Result<Vec<Refcount>> {
+        self.counts(cx, trans, true, &(0..end), RECORDS_MAX)
+    }
+}
+
+impl Space {
+    pub(super) fn refcounts<'a>(&'a self, agf: &'a Agf) -> RefcountTree<'a> {
+        RefcountTree { space: self, agf }
     }
 
     /// Carries out deferred work on reference counts, as the log holds it: an operation.
@@ -316,33 +364,18 @@ impl Space {
         let checked = self.checked(extent)?;
         let agf = self.lock(cx, trans, checked.start.ag)?;
         self.fill_list(cx, trans, &agf)?;
-        let (range, len) = (checked.blocks(), extent.len);
-        let done = match RefcountOp::from_flags(flags) {
-            Some(RefcountOp::Increase) => self.shift_counts(cx, trans, &agf, range, true)?,
-            Some(RefcountOp::Decrease) => self.shift_counts(cx, trans, &agf, range, false)?,
-            Some(RefcountOp::AllocCow) => {
-                self.change_cow_counts(cx, trans, &agf, range, true)?;
-                len
-            }
-            Some(RefcountOp::FreeCow) => {
-                self.change_cow_counts(cx, trans, &agf, range, false)?;
-                len
-            }
-            None => {
-                let what = "an operation is not known";
-                return Err(Tree::new(&mut self.refcounts(&agf)).broken(what));
-            }
-        };
-        self.note(&agf);
-        if done == len {
-            return Ok(Finished::Done);
+        let mut store = self.refcounts(&agf);
+        let done = Tree::new(&mut store).change_counts(cx, trans, flags, checked.blocks())?;
+        for free in &done.free {
+            let start = self.geometry.join(AgBlock { ag: agf.ag, block: free.start }).0;
+            trans.defer(Work::free(start, free.end - free.start, None));
         }
-        let start = extent.start.0 + u64::from(done);
-        Ok(Finished::Again(Work::Refcount { flags, start, len: len - done }))
+        self.note(&agf);
+        Ok(done.finished(Section::Data, flags, extent))
     }
 
     /// The runs of an extent's blocks that others share, counted from the start of the extent, in
-    /// order. Locks the group's AGF for the transaction. May park.
+    /// order. Locks the group's AGF, or the realtime section, for the transaction. May park.
     ///
     /// # Errors
     /// A tree that is wrong; the device failed.
@@ -350,26 +383,18 @@ impl Space {
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
+        section: Section,
         extent: FsExtent,
     ) -> Result<Vec<Range<u32>>> {
         if !self.geometry.features.reflink() {
             return Ok(Vec::new());
         }
+        if section == Section::Realtime {
+            return self.shared_realtime_runs(cx, trans, extent);
+        }
         let extent = self.checked(extent)?;
         let agf = self.lock(cx, trans, extent.start.ag)?;
-        let blocks = extent.blocks();
-        let mut runs: Vec<Range<u32>> = Vec::new();
-        for record in self.counts(cx, trans, &agf, false, &blocks, usize::MAX)? {
-            let from = record.start.max(blocks.start);
-            let to = (record.start + record.len).min(blocks.end);
-            let run = from.wrapping_sub(blocks.start)..to.wrapping_sub(blocks.start);
-            match runs.last_mut() {
-                _ if from >= to => {}
-                Some(last) if last.end == run.start => last.end = run.end,
-                _ => runs.push(run),
-            }
-        }
-        Ok(runs)
+        Tree::new(&mut self.refcounts(&agf)).shared_runs(cx, trans, extent.blocks())
     }
 
     /// The first extents of a group that are in a CoW fork, eight at the most. Locks
@@ -381,8 +406,19 @@ impl Space {
         ag: u32,
     ) -> Result<Vec<Refcount>> {
         let agf = self.lock(cx, trans, ag)?;
-        let all = 0..self.geometry.ag_length(ag);
-        self.counts(cx, trans, &agf, true, &all, RECORDS_MAX)
+        let end = self.geometry.ag_length(ag);
+        Tree::new(&mut self.refcounts(&agf)).cow_extents(cx, trans, end)
+    }
+}
+
+impl StepDone {
+    /// How far the work on an extent came.
+    pub fn finished(&self, section: Section, flags: u32, extent: FsExtent) -> Finished {
+        if self.len == extent.len {
+            return Finished::Done;
+        }
+        let (start, len) = (extent.start.0 + u64::from(self.len), extent.len - self.len);
+        Finished::Again(Work::Refcount { section, flags, start, len })
     }
 }
 

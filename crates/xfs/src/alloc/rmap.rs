@@ -1,4 +1,4 @@
-//! The reverse map: who owns which blocks of a group.
+//! The reverse map: who owns which blocks of a group, or of a group of the realtime section.
 //!
 //! Records of one owner that continue each other are one record. Blocks that files share have a
 //! record for each of them, so that records may overlap.
@@ -11,8 +11,8 @@ use rt::Cx;
 
 use super::store::AgfTree;
 use super::{Agf, Space};
-use crate::btree::Tree;
 use crate::btree::key::record_order;
+use crate::btree::{Store, Tree};
 use crate::error::Result;
 use crate::format::log_item::{
     RMAP_ATTR_FORK as LOG_ATTR_FORK, RMAP_BMBT_BLOCK, RMAP_UNWRITTEN as LOG_UNWRITTEN, RmapOp,
@@ -55,6 +55,106 @@ fn bytes(record: &Rmap) -> [u8; 24] {
     data
 }
 
+/// A reverse map: that of a group, or of a group of the realtime section.
+impl<S: Store> Tree<'_, S> {
+    /// The records that have one of these blocks, in order.
+    pub(crate) fn owners(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        blocks: RangeInclusive<u32>,
+    ) -> Result<Vec<Rmap>> {
+        let records = self.overlapping(cx, trans, blocks)?;
+        Ok(records.iter().map(|record| Rmap::read(record)).collect())
+    }
+
+    fn delete_owner(&mut self, cx: &mut Cx, trans: &mut Trans, old: &Rmap) -> Result<()> {
+        match self.find(cx, trans, record_order(Kind::Rmap, &bytes(old)))? {
+            Some(cursor) => self.delete(cx, trans, cursor),
+            None => Err(self.broken("a record vanished")),
+        }
+    }
+
+    fn resize_owner(&mut self, cx: &mut Cx, trans: &mut Trans, old: &Rmap, len: u32) -> Result<()> {
+        match self.find(cx, trans, record_order(Kind::Rmap, &bytes(old)))? {
+            Some(cursor) => self.update(trans, &cursor, &bytes(&Rmap { len, ..*old })),
+            None => return Err(self.broken("a record vanished")),
+        }
+        Ok(())
+    }
+
+    /// Notes an owner of blocks. May park.
+    ///
+    /// # Errors
+    /// What the tree says.
+    pub(super) fn add_owner(&mut self, cx: &mut Cx, trans: &mut Trans, new: Rmap) -> Result<()> {
+        let around = new.start.saturating_sub(1)..=new.start + new.len;
+        let near = self.owners(cx, trans, around)?;
+        let left = near.iter().find(|record| joins(record, &new));
+        let right = near.iter().find(|record| joins(&new, record));
+        let more = right.map_or(0, |right| right.len);
+        if let Some(right) = right {
+            self.delete_owner(cx, trans, right)?;
+        }
+        match left {
+            Some(left) => self.resize_owner(cx, trans, left, left.len + new.len + more),
+            None => self.insert(cx, trans, &bytes(&Rmap { len: new.len + more, ..new })),
+        }
+    }
+
+    /// Notes that an owner has blocks no more. May park.
+    ///
+    /// # Errors
+    /// If it did not own them; what the tree says.
+    pub(super) fn remove_owner(&mut self, cx: &mut Cx, trans: &mut Trans, old: Rmap) -> Result<()> {
+        let end = old.start + old.len;
+        let owners = self.owners(cx, trans, old.start..=end - 1)?;
+        let Some(whole) = owners.iter().find(|record| covers(record, &old)).copied() else {
+            return Err(self.broken("an owner is not known"));
+        };
+        let behind = whole.start + whole.len - end;
+        if whole.start == old.start {
+            self.delete_owner(cx, trans, &whole)?;
+        } else {
+            self.resize_owner(cx, trans, &whole, old.start - whole.start)?;
+        }
+        if behind > 0 {
+            let skip = u64::from(end - whole.start);
+            let offset = if whole.has_offset() { whole.offset + skip } else { whole.offset };
+            let rest = Rmap { start: end, len: behind, offset, ..whole };
+            self.insert(cx, trans, &bytes(&rest))?;
+        }
+        Ok(())
+    }
+
+    /// Carries out deferred work, as the log holds it: an operation with its flags, and a record
+    /// whose flags are ignored.
+    pub(super) fn change_owner(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        flags: u32,
+        record: Rmap,
+    ) -> Result<()> {
+        let bit = |flag: u32, bit: u64| if flags & flag != 0 { bit } else { 0 };
+        let kind = bit(LOG_ATTR_FORK, RMAP_ATTR_FORK) | bit(RMAP_BMBT_BLOCK, RMAP_BMBT);
+        let offset = record.offset & !FLAGS | kind | bit(LOG_UNWRITTEN, RMAP_UNWRITTEN);
+        let record = Rmap { offset, ..record };
+        use RmapOp::*;
+        match RmapOp::from_flags(flags) {
+            Some(Map | MapShared | Alloc) => self.add_owner(cx, trans, record),
+            Some(Unmap | UnmapShared | Free) => self.remove_owner(cx, trans, record),
+            Some(Convert | ConvertShared) => {
+                // The flags say how it shall be.
+                let old = Rmap { offset: record.offset ^ RMAP_UNWRITTEN, ..record };
+                self.remove_owner(cx, trans, old)?;
+                self.add_owner(cx, trans, record)
+            }
+            None => Err(self.broken("an operation is not known")),
+        }
+    }
+}
+
 impl Space {
     fn rmap_tree<'a>(&'a self, agf: &'a Agf) -> AgfTree<'a> {
         AgfTree { space: self, agf, kind: Kind::Rmap }
@@ -68,40 +168,7 @@ impl Space {
         agf: &Agf,
         blocks: RangeInclusive<u32>,
     ) -> Result<Vec<Rmap>> {
-        let mut store = self.rmap_tree(agf);
-        let records = Tree::new(&mut store).overlapping(cx, trans, blocks)?;
-        Ok(records.iter().map(|record| Rmap::read(record)).collect())
-    }
-
-    fn delete_record(&self, cx: &mut Cx, trans: &mut Trans, agf: &Agf, old: &Rmap) -> Result<()> {
-        let mut store = self.rmap_tree(agf);
-        let mut tree = Tree::new(&mut store);
-        match tree.find(cx, trans, record_order(Kind::Rmap, &bytes(old)))? {
-            Some(cursor) => tree.delete(cx, trans, cursor),
-            None => Err(tree.broken("a record vanished")),
-        }
-    }
-
-    fn resize_record(
-        &self,
-        cx: &mut Cx,
-        trans: &mut Trans,
-        agf: &Agf,
-        old: &Rmap,
-        len: u32,
-    ) -> Result<()> {
-        let mut store = self.rmap_tree(agf);
-        let mut tree = Tree::new(&mut store);
-        match tree.find(cx, trans, record_order(Kind::Rmap, &bytes(old)))? {
-            Some(cursor) => tree.update(trans, &cursor, &bytes(&Rmap { len, ..*old })),
-            None => return Err(tree.broken("a record vanished")),
-        }
-        Ok(())
-    }
-
-    fn insert_record(&self, cx: &mut Cx, trans: &mut Trans, agf: &Agf, new: &Rmap) -> Result<()> {
-        let mut store = self.rmap_tree(agf);
-        Tree::new(&mut store).insert(cx, trans, &bytes(new))
+        Tree::new(&mut self.rmap_tree(agf)).owners(cx, trans, blocks)
     }
 
     /// Notes an owner of blocks. Nothing where the file system keeps no reverse map. May park.
@@ -109,20 +176,9 @@ impl Space {
     /// # Errors
     /// What the tree says.
     pub(crate) fn map(&self, cx: &mut Cx, trans: &mut Trans, agf: &Agf, new: Rmap) -> Result<()> {
-        if !self.geometry.features.rmapbt() {
-            return Ok(());
-        }
-        let around = new.start.saturating_sub(1)..=new.start + new.len;
-        let near = self.owners(cx, trans, agf, around)?;
-        let left = near.iter().find(|record| joins(record, &new));
-        let right = near.iter().find(|record| joins(&new, record));
-        let more = right.map_or(0, |right| right.len);
-        if let Some(right) = right {
-            self.delete_record(cx, trans, agf, right)?;
-        }
-        match left {
-            Some(left) => self.resize_record(cx, trans, agf, left, left.len + new.len + more),
-            None => self.insert_record(cx, trans, agf, &Rmap { len: new.len + more, ..new }),
+        match self.geometry.features.rmapbt() {
+            true => Tree::new(&mut self.rmap_tree(agf)).add_owner(cx, trans, new),
+            false => Ok(()),
         }
     }
 
@@ -132,31 +188,13 @@ impl Space {
     /// # Errors
     /// If it did not own them; what the tree says.
     pub(crate) fn unmap(&self, cx: &mut Cx, trans: &mut Trans, agf: &Agf, old: Rmap) -> Result<()> {
-        if !self.geometry.features.rmapbt() {
-            return Ok(());
+        match self.geometry.features.rmapbt() {
+            true => Tree::new(&mut self.rmap_tree(agf)).remove_owner(cx, trans, old),
+            false => Ok(()),
         }
-        let end = old.start + old.len;
-        let owners = self.owners(cx, trans, agf, old.start..=end - 1)?;
-        let Some(whole) = owners.iter().find(|record| covers(record, &old)).copied() else {
-            return Err(Tree::new(&mut self.rmap_tree(agf)).broken("an owner is not known"));
-        };
-        let behind = whole.start + whole.len - end;
-        if whole.start == old.start {
-            self.delete_record(cx, trans, agf, &whole)?;
-        } else {
-            self.resize_record(cx, trans, agf, &whole, old.start - whole.start)?;
-        }
-        if behind > 0 {
-            let skip = u64::from(end - whole.start);
-            let offset = if whole.has_offset() { whole.offset + skip } else { whole.offset };
-            let rest = Rmap { start: end, len: behind, offset, ..whole };
-            self.insert_record(cx, trans, agf, &rest)?;
-        }
-        Ok(())
     }
 
-    /// Carries out deferred work, as the log holds it: an operation with its flags, and a record
-    /// whose flags are ignored.
+    /// Carries out deferred work on the reverse map of a group.
     pub(super) fn finish_rmap(
         &self,
         cx: &mut Cx,
@@ -165,21 +203,6 @@ impl Space {
         flags: u32,
         record: Rmap,
     ) -> Result<()> {
-        let bit = |flag: u32, bit: u64| if flags & flag != 0 { bit } else { 0 };
-        let kind = bit(LOG_ATTR_FORK, RMAP_ATTR_FORK) | bit(RMAP_BMBT_BLOCK, RMAP_BMBT);
-        let offset = record.offset & !FLAGS | kind | bit(LOG_UNWRITTEN, RMAP_UNWRITTEN);
-        let record = Rmap { offset, ..record };
-        use RmapOp::*;
-        match RmapOp::from_flags(flags) {
-            Some(Map | MapShared | Alloc) => self.map(cx, trans, agf, record),
-            Some(Unmap | UnmapShared | Free) => self.unmap(cx, trans, agf, record),
-            Some(Convert | ConvertShared) => {
-                // The flags say how it shall be.
-                let old = Rmap { offset: record.offset ^ RMAP_UNWRITTEN, ..record };
-                self.unmap(cx, trans, agf, old)?;
-                self.map(cx, trans, agf, record)
-            }
-            None => Err(Tree::new(&mut self.rmap_tree(agf)).broken("an operation is not known")),
-        }
+        Tree::new(&mut self.rmap_tree(agf)).change_owner(cx, trans, flags, record)
     }
 }

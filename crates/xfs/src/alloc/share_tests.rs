@@ -13,7 +13,7 @@ use crate::bmap::Which;
 use crate::format::extent::Extent;
 use crate::format::log_item::RmapOp;
 use crate::format::record::{Refcount, Rmap, owner};
-use crate::format::{AgBlock, FsExtent, Kind, Owner};
+use crate::format::{AgBlock, FsExtent, Kind, Owner, Section};
 use crate::log::LogOptions;
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
 use crate::trans::{LogReservation, Trans};
@@ -73,7 +73,7 @@ impl Model {
 
     fn drop_range(&mut self, trans: &mut Trans, file: usize, from: u64, to: u64) {
         for extent in runs(&self.files[file], from, to) {
-            self.space.defer_drop(trans, ino(file), Which::Data, &extent, true);
+            self.space.defer_drop(trans, Section::Data, ino(file), Which::Data, &extent, true);
         }
         self.files[file][from as usize..to as usize].fill(None);
     }
@@ -81,7 +81,7 @@ impl Model {
     fn share_range(&mut self, trans: &mut Trans, files: (usize, usize), from: u64, to: u64) {
         let (source, file) = files;
         for extent in runs(&self.files[source], from, to) {
-            self.space.defer_share(trans, ino(file), &extent);
+            self.space.defer_share(trans, Section::Data, ino(file), &extent);
         }
         let range = from as usize..to as usize;
         let blocks = self.files[source][range.clone()].to_vec();
@@ -91,7 +91,7 @@ impl Model {
     fn allocate_range(&mut self, cx: &mut Cx, trans: &mut Trans, file: usize, from: u64, to: u64) {
         let new = self.allocate(cx, trans, (to - from) as u32);
         let owner = Owner::fork(ino(file).0, false, from, false);
-        self.space.defer_rmap(trans, RmapOp::MapShared, owner, new);
+        self.space.defer_rmap(trans, Section::Data, RmapOp::MapShared, owner, new);
         for index in 0..u64::from(new.len) {
             self.files[file][(from + index) as usize] = Some(new.start.0 + index);
         }
@@ -119,13 +119,13 @@ impl Model {
             }
             8 if growing => {
                 let new = self.allocate(cx, &mut trans, 1 + (to % 7) as u32);
-                self.space.defer_alloc_cow(&mut trans, new);
+                self.space.defer_alloc_cow(&mut trans, Section::Data, new);
                 self.cow.insert(new.start.0, new.len);
             }
             _ => {
                 if let Some((start, len)) = self.cow.pop_first() {
                     let cow = FsExtent { start: FsBlock(start), len };
-                    self.space.defer_cancel_cow(&mut trans, cow);
+                    self.space.defer_cancel_cow(&mut trans, Section::Data, cow);
                 }
                 let to = if growing { to } else { (from + 40).min(BLOCKS) };
                 self.drop_range(&mut trans, file, from, to);

@@ -97,7 +97,7 @@ impl AttrEdit<'_> {
             ForkFormat::Device => return 8,
             ForkFormat::Local => data.bytes.len(),
             ForkFormat::Extents => data.count as usize * EXTENT_SIZE,
-            ForkFormat::Btree => 0,
+            ForkFormat::Btree | ForkFormat::MetaBtree => 0,
         };
         need.max(ROOT_MIN.0).next_multiple_of(8)
     }
@@ -281,8 +281,7 @@ impl AttrEdit<'_> {
         for extent in gone {
             self.core.blocks -= u64::from(extent.count);
             let owner = Owner::fork(self.ino.0, true, extent.offset, false);
-            let owner = Some(owner);
-            self.trans.defer(Work::Free { start: extent.start.0, len: extent.count, owner });
+            self.trans.defer(Work::free(extent.start.0, extent.count, Some(owner)));
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::format::btree::{MapRoot, Shape};
 use crate::format::extent::{COUNT_MAX, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
 use crate::format::log_item::RmapOp;
-use crate::format::{AgBlock, At, Geometry, Kind, Owner};
+use crate::format::{AgBlock, At, Geometry, Kind, Owner, Section};
 use crate::trans::Trans;
 use crate::trans::reservations::EXTENTS_AT_ONCE;
 
@@ -109,7 +109,7 @@ impl FileBlocks<'_, '_> {
             let owner = Owner::fork(self.edit.ino.0, false, extent.offset, false);
             let blocks = extent.blocks();
             let op = if self.reflink { RmapOp::ConvertShared } else { RmapOp::Convert };
-            self.edit.space.defer_rmap(trans, op, owner, blocks);
+            self.edit.space.defer_rmap(trans, self.edit.place(), op, owner, blocks);
         }
         Ok(!changed.is_empty())
     }
@@ -145,8 +145,8 @@ impl FileBlocks<'_, '_> {
         let gone = self.edit.remove(cx, trans, start..end)?;
         for extent in &gone {
             *self.edit.blocks -= u64::from(extent.count);
-            let ino = self.edit.ino;
-            self.edit.space.defer_drop(trans, ino, Which::Data, extent, self.reflink);
+            let (ino, section) = (self.edit.ino, Section::Data);
+            self.edit.space.defer_drop(trans, section, ino, Which::Data, extent, self.reflink);
         }
         Ok(cut > first)
     }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::bmap::edit::part;
 use crate::bmap::{self, Mapped};
+use crate::format::RealtimeShape;
 use crate::format::extent::Extent;
 
 /// The blocks that wait to take the place of shared ones, by their place in the file.
@@ -29,10 +30,15 @@ impl CowFork {
         self.extents.get(first).is_some_and(|extent| extent.offset < blocks.end)
     }
 
-    pub(crate) fn insert(&mut self, extent: Extent) {
+    /// Adds blocks, joined with those before them unless a group of their section ends there.
+    pub(crate) fn insert(&mut self, extent: Extent, section: Option<&RealtimeShape>) {
         let at = self.extents.partition_point(|known| known.end() <= extent.offset);
+        let whole = |before: &Extent| {
+            let count = u64::from(before.count) + u64::from(extent.count);
+            section.is_none_or(|section| section.holds(before.start, count))
+        };
         match at.checked_sub(1).map(|before| &mut self.extents[before]) {
-            Some(before) if before.joins(&extent) => before.count += extent.count,
+            Some(before) if before.joins(&extent) && whole(before) => before.count += extent.count,
             _ => self.extents.insert(at, extent),
         }
     }
@@ -74,9 +80,9 @@ mod tests {
             unwritten: false,
         };
         let mut cow = CowFork::default();
-        cow.insert(extent(10, 100, 5));
-        cow.insert(extent(2, 50, 3));
-        cow.insert(extent(15, 105, 5));
+        cow.insert(extent(10, 100, 5), None);
+        cow.insert(extent(2, 50, 3), None);
+        cow.insert(extent(15, 105, 5), None);
         assert_eq!(cow.extents, [extent(2, 50, 3), extent(10, 100, 10)]);
         assert_eq!(cow.lookup(12..32).start, Some(FsBlock(102)));
         assert_eq!(cow.take(4..13, 9), [extent(4, 52, 1), extent(10, 100, 3)]);

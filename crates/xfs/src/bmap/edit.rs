@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::format::btree::{self, MapRoot};
 use crate::format::extent::{COUNT_MAX, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
-use crate::format::{AgBlock, At, Expect, Kind, Owner, RealtimeShape};
+use crate::format::{AgBlock, At, Expect, Kind, Owner, RealtimeShape, Section};
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 
@@ -93,7 +93,7 @@ impl Store for MapTree<'_> {
 
     fn free(&mut self, _cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<()> {
         *self.blocks -= 1;
-        trans.defer(Work::Free { start: block, len: 1, owner: Some(self.owner()) });
+        trans.defer(Work::free(block, 1, Some(self.owner())));
         Ok(())
     }
 
@@ -141,6 +141,11 @@ pub(crate) fn part(extent: &Extent, range: Range<u64>) -> Extent {
 impl MapEdit<'_> {
     fn extents(&self) -> &[Extent] {
         self.fork.extents.as_deref().expect("the extents were read")
+    }
+
+    /// Where the extents lie.
+    pub fn place(&self) -> Section {
+        Section::of(self.fork.realtime)
     }
 
     /// The realtime section, where the extents lie there.

@@ -4,12 +4,14 @@
 use std::ops::Range;
 
 use rt::Cx;
+use smallvec::{SmallVec, smallvec};
 
 use super::blocks::FileBlocks;
 use crate::alloc::realtime::{Realtime, RealtimeRequest};
 use crate::error::Result;
-use crate::format::FsExtent;
 use crate::format::extent::{COUNT_MAX, Extent};
+use crate::format::log_item::RmapOp;
+use crate::format::{FsExtent, Owner, Section};
 use crate::trans::Trans;
 use crate::trans::reservations::EXTENTS_AT_ONCE;
 
@@ -45,6 +47,8 @@ impl FileBlocks<'_, '_> {
         let extent = Extent { offset, start, count: count as u32, unwritten };
         self.edit.add(cx, trans, extent)?;
         *self.edit.blocks += count;
+        let owner = Owner::fork(self.edit.ino.0, false, offset, unwritten);
+        space.defer_rmap(trans, Section::Realtime, RmapOp::Map, owner, extent.blocks());
         Ok(Some(extent))
     }
 
@@ -72,25 +76,32 @@ impl FileBlocks<'_, '_> {
         if behind - first > EXTENTS_AT_ONCE {
             // Parts of one extent of the section: as unwritten ones they become one.
             let part = end - unit..end;
-            let part = part.start..self.written_until(part);
-            self.edit.convert(cx, trans, part, true)?;
+            self.unwrite(cx, trans, part)?;
             return Ok(true);
         }
         let gone = self.edit.remove(cx, trans, start..end)?;
         let Some(first) = gone.first() else { return Ok(false) };
+        let op = if self.reflink { RmapOp::UnmapShared } else { RmapOp::Unmap };
         // What was cut at a border of written and unwritten lies together all the same.
-        let mut run = FsExtent { start: first.start, len: 0 };
+        let mut runs: SmallVec<[FsExtent; 4]> = smallvec![FsExtent { start: first.start, len: 0 }];
         for extent in &gone {
             *self.edit.blocks -= u64::from(extent.count);
+            let owner = Owner::fork(self.edit.ino.0, false, extent.offset, extent.unwritten);
+            space.defer_rmap(trans, Section::Realtime, op, owner, extent.blocks());
+            let run = runs.last_mut().expect("the first one");
             let count = u64::from(run.len) + u64::from(extent.count);
             let goes_on = extent.start.0 == run.start.0 + u64::from(run.len);
-            if !goes_on || !space.geometry.realtime.holds(run.start, count) {
-                realtime.release(cx, trans, space, run)?;
-                run = FsExtent { start: extent.start, len: 0 };
+            match goes_on && space.geometry.realtime.holds(run.start, count) {
+                true => run.len += extent.count,
+                false => runs.push(extent.blocks()),
             }
-            run.len += extent.count;
         }
-        realtime.release(cx, trans, space, run)?;
+        for run in runs {
+            match space.geometry.section_trees() {
+                true => space.defer_drop_realtime(trans, run, self.reflink),
+                false => realtime.release(cx, trans, space, run)?,
+            }
+        }
         let next = self.extents().partition_point(|extent| extent.end() <= range.start);
         Ok(self.extents().get(next).is_some_and(|extent| extent.offset < range.end))
     }
@@ -103,7 +114,11 @@ impl FileBlocks<'_, '_> {
     /// If the map cannot grow; the device failed.
     pub fn unwrite(&mut self, cx: &mut Cx, trans: &mut Trans, range: Range<u64>) -> Result<bool> {
         let end = self.written_until(range.clone());
-        self.edit.convert(cx, trans, range.start..end, true)?;
+        let op = if self.reflink { RmapOp::ConvertShared } else { RmapOp::Convert };
+        for extent in self.edit.convert(cx, trans, range.start..end, true)? {
+            let owner = Owner::fork(self.edit.ino.0, false, extent.offset, true);
+            self.edit.space.defer_rmap(trans, Section::Realtime, op, owner, extent.blocks());
+        }
         Ok(end < range.end)
     }
 

@@ -71,15 +71,14 @@ impl FileBlocks<'_, '_> {
         let (space, ino) = (self.edit.space, self.edit.ino.0);
         self.edit.remove(cx, trans, extent.offset..extent.end())?;
         let moved = Extent { offset, ..*extent };
-        if !self.edit.fork.realtime {
-            let (unmap, map) = match self.reflink {
-                true => (RmapOp::UnmapShared, RmapOp::MapShared),
-                false => (RmapOp::Unmap, RmapOp::Map),
-            };
-            let owner = |of: &Extent| Owner::fork(ino, false, of.offset, of.unwritten);
-            space.defer_rmap(trans, unmap, owner(extent), extent.blocks());
-            space.defer_rmap(trans, map, owner(&moved), moved.blocks());
-        }
+        let (unmap, map) = match self.reflink {
+            true => (RmapOp::UnmapShared, RmapOp::MapShared),
+            false => (RmapOp::Unmap, RmapOp::Map),
+        };
+        let owner = |of: &Extent| Owner::fork(ino, false, of.offset, of.unwritten);
+        let section = self.edit.place();
+        space.defer_rmap(trans, section, unmap, owner(extent), extent.blocks());
+        space.defer_rmap(trans, section, map, owner(&moved), moved.blocks());
         self.edit.add(cx, trans, moved)
     }
 }

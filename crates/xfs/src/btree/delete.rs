@@ -4,6 +4,7 @@ use rt::Cx;
 
 use super::{Cursor, Frame, Store, Tree};
 use crate::error::Result;
+use crate::format::Kind;
 use crate::trans::Trans;
 
 impl<S: Store> Tree<'_, S> {
@@ -152,21 +153,21 @@ impl<S: Store> Tree<'_, S> {
             self.store.set_root(trans, child, u32::from(root.level));
             return self.discard(cx, trans, &root);
         }
-        // A root in an inode takes in its only child, unless that is a leaf.
-        while root.level > 1 && self.len(&root) == 1 {
+        // A root in an inode takes in its only child, unless that is a leaf of a block map.
+        let lowest = u16::from(self.shape.kind == Kind::Bmap);
+        while root.level > lowest && self.len(&root) == 1 {
             let child = self.child(cx, trans, &root)?;
-            let room = self.with(&root, |layout, _| layout.max);
+            let below = Frame { level: root.level - 1, ..root.clone() };
+            let room = self.with(&below, |layout, _| layout.max);
             let len = self.len(&child);
             if len > room {
                 break;
             }
             let entries = self.with(&child, |layout, data| layout.take(data, 0, len));
-            self.edit(trans, &root, |layout, data| {
-                layout.remove(data, 0, 1);
-                layout.put(data, 0, &entries)
-            });
+            self.edit(trans, &root, |layout, data| layout.remove(data, 0, 1));
+            self.edit(trans, &below, |layout, data| layout.put(data, 0, &entries));
             self.discard(cx, trans, &child)?;
-            root.level -= 1;
+            root = below;
             self.store.set_root(trans, u64::MAX, u32::from(root.level) + 1);
         }
         Ok(())

@@ -114,18 +114,19 @@ impl<S: Store> Tree<'_, S> {
         let kind = self.shape.kind;
         let top = cursor.path.len() - 1;
         let mut root = cursor.path[top].clone();
-        let near = self.with(&root, |layout, data| layout.pointer(data, 0));
+        let near = match root.level {
+            0 => u64::MAX,
+            _ => self.with(&root, |layout, data| layout.pointer(data, 0)),
+        };
         let mut new = self.make(cx, trans, near, root.level)?;
         new.index = root.index;
         let entries = self.with(&root, |layout, data| layout.take(data, 0, layout.len(data)));
         self.edit(trans, &new, |layout, data| layout.put(data, 0, &entries));
         let keys = self.with(&new, |layout, data| key::of_block(kind, layout, data));
-        self.edit(trans, &root, |layout, data| {
-            layout.remove(data, 0, entries.len());
-            layout.insert(data, 0, &keys, new.block)
-        });
+        self.edit(trans, &root, |layout, data| layout.remove(data, 0, entries.len()));
         root.level += 1;
         root.index = 0;
+        self.edit(trans, &root, |layout, data| layout.insert(data, 0, &keys, new.block));
         self.store.set_root(trans, u64::MAX, u32::from(root.level) + 1);
         cursor.path[top] = new;
         cursor.path.push(root);

@@ -33,13 +33,23 @@ macro_rules! ops_of {
         }
     };
 }
-ops_of!(FreeByBlock, FreeBySize, Inobt, Finobt, Rmap, Refcount, Bmap);
+ops_of!(
+    FreeByBlock,
+    FreeBySize,
+    Inobt,
+    Finobt,
+    Rmap,
+    Refcount,
+    Bmap,
+    RealtimeRmap,
+    RealtimeRefcount
+);
 
 /// The order of a record.
 pub(crate) fn record_order(kind: Kind, record: &[u8]) -> Order {
     match kind {
         Kind::FreeBySize => [u64::from(u32_at(record, 4)), u64::from(u32_at(record, 0)), 0],
-        Kind::Rmap => rmap_order(Rmap::read(record).key()),
+        Kind::Rmap | Kind::RealtimeRmap => rmap_order(Rmap::read(record).key()),
         Kind::Bmap => [u64_at(record, 0) >> 9 & ((1 << 54) - 1), 0, 0],
         _ => [u64::from(u32_at(record, 0)), 0, 0],
     }
@@ -55,7 +65,7 @@ pub(crate) fn order(kind: Kind, level: u16, entry: &[u8]) -> Order {
     match kind {
         _ if level == 0 => record_order(kind, entry),
         Kind::FreeBySize => [u64::from(u32_at(entry, 4)), u64::from(u32_at(entry, 0)), 0],
-        Kind::Rmap => rmap_order(RmapKey::read(entry)),
+        Kind::Rmap | Kind::RealtimeRmap => rmap_order(RmapKey::read(entry)),
         Kind::Bmap => [u64_at(entry, 0), 0, 0],
         _ => [u64::from(u32_at(entry, 0)), 0, 0],
     }
@@ -64,7 +74,7 @@ pub(crate) fn order(kind: Kind, level: u16, entry: &[u8]) -> Order {
 /// Writes the lowest key of a record.
 fn put_low(kind: Kind, record: &[u8], key: &mut [u8]) {
     match kind {
-        Kind::Rmap => Rmap::read(record).key().write(key),
+        Kind::Rmap | Kind::RealtimeRmap => Rmap::read(record).key().write(key),
         Kind::Bmap => key[..8].copy_from_slice(&record_order(kind, record)[0].to_be_bytes()),
         Kind::FreeByBlock | Kind::FreeBySize => key[..8].copy_from_slice(&record[..8]),
         _ => key[..4].copy_from_slice(&record[..4]),

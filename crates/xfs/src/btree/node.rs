@@ -4,7 +4,7 @@
 
 use smallvec::SmallVec;
 
-use crate::format::btree::{ROOT_HEADER, Shape, root_max};
+use crate::format::btree::{ROOT_HEADER, Shape};
 use crate::format::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 
 /// Ranges of bytes that were changed: first, end.
@@ -35,8 +35,8 @@ impl Layout {
 
     /// A root in an inode's fork of `fork` bytes.
     pub fn in_inode(shape: Shape, fork: usize, level: u16) -> Layout {
-        let max = root_max(fork);
-        let pointers = ROOT_HEADER + 8 * max;
+        let max = shape.root_max(fork, level);
+        let pointers = ROOT_HEADER + max * shape.key * shape.keys;
         Layout { shape, level, count_at: 2, header: ROOT_HEADER, max, pointers }
     }
 

@@ -66,27 +66,77 @@ fn normalise(mut list: Vec<Rmap>) -> Vec<Rmap> {
     out
 }
 
+/// A group of the device, or a group of the realtime section, whose trees lie in an inode.
+#[derive(Clone, Copy)]
+pub(super) enum Region {
+    Group { ag: u32, length: u32 },
+    Section { ino: Ino, length: u32 },
+}
+
+impl Region {
+    /// Blocks.
+    fn length(self) -> u32 {
+        let (Region::Group { length, .. } | Region::Section { length, .. }) = self;
+        length
+    }
+
+    /// Where findings about a block lie.
+    fn at(self, block: u32) -> At {
+        match self {
+            Region::Group { ag, .. } => At::AgBlock(ag, block),
+            Region::Section { ino, .. } => At::Inode(ino),
+        }
+    }
+
+    /// Where findings about all of it lie.
+    fn head(self) -> At {
+        match self {
+            Region::Group { ag, .. } => At::Agf(ag),
+            Region::Section { ino, .. } => At::Inode(ino),
+        }
+    }
+}
+
+/// The claims of extents that are in a CoW fork.
+pub(super) fn cow_claims(counts: &[Refcount]) -> impl Iterator<Item = Rmap> + '_ {
+    let cow = counts.iter().filter(|count| count.cow);
+    cow.map(|count| Rmap { start: count.start, len: count.len, owner: owner::COW, offset: 0 })
+}
+
 impl Checker<'_> {
     /// Compares all claims of each group.
     pub(super) fn block_pass(&mut self) {
         for ag in 0..self.reader.geometry.ag_count {
             let index = ag as usize;
             if let Some(counts) = &self.groups[index].refcounts {
-                let cow = counts.iter().filter(|count| count.cow);
-                let claims = cow.map(|count| Rmap {
-                    start: count.start,
-                    len: count.len,
-                    owner: owner::COW,
-                    offset: 0,
-                });
-                self.claims[index].extend(claims);
+                self.claims[index].extend(cow_claims(counts));
             }
             let claims = std::mem::take(&mut self.claims[index]);
-            let free = self.groups[index].free.take();
-            let shared = self.sweep(ag, &claims, free.as_deref());
-            self.marks(&claims, &shared);
-            self.compare_refcounts(ag, shared);
-            self.compare_rmaps(ag, claims);
+            let group = &mut self.groups[index];
+            let (free, counts, rmaps) =
+                (group.free.take(), group.refcounts.take(), group.rmaps.take());
+            let region = Region::Group { ag, length: self.reader.geometry.ag_length(ag) };
+            self.compare_claims(region, claims, free.as_deref(), counts, rmaps);
+        }
+    }
+
+    /// Compares the claims of a region with its free space, reference counts and reverse map, as
+    /// far as they are known.
+    pub(super) fn compare_claims(
+        &mut self,
+        region: Region,
+        claims: Vec<Rmap>,
+        free: Option<&[FreeExtent]>,
+        counts: Option<Vec<Refcount>>,
+        rmaps: Option<Vec<Rmap>>,
+    ) {
+        let shared = self.sweep(region, &claims, free);
+        self.marks(&claims, &shared);
+        if let Some(found) = counts {
+            self.compare_refcounts(region, &found, &shared);
+        }
+        if let Some(found) = rmaps {
+            self.compare_rmaps(region, found, claims);
         }
     }
 
@@ -109,8 +159,13 @@ impl Checker<'_> {
     }
 
     /// Goes over a group's blocks once; returns the runs that several files share.
-    fn sweep(&mut self, ag: u32, claims: &[Rmap], free: Option<&[FreeExtent]>) -> Vec<Refcount> {
-        let length = self.reader.geometry.ag_length(ag);
+    fn sweep(
+        &mut self,
+        region: Region,
+        claims: &[Rmap],
+        free: Option<&[FreeExtent]>,
+    ) -> Vec<Refcount> {
+        let length = region.length();
         let events = self.events(claims, free);
         let (mut holders, mut at, mut shared) = (Holders::default(), 0, Vec::new());
         let mut index = 0;
@@ -125,7 +180,7 @@ impl Checker<'_> {
                 index += 1;
             }
             let end = events.get(index).map_or(length, |event| event.block).min(length);
-            self.judge(ag, at, end - at, holders, free.is_some());
+            self.judge(region.at(at), end - at, holders, free.is_some());
             if holders.shared > 1 {
                 let run = Refcount { start: at, cow: false, len: end - at, refs: holders.shared };
                 run.append_to(&mut shared);
@@ -135,9 +190,8 @@ impl Checker<'_> {
         shared
     }
 
-    fn judge(&mut self, ag: u32, start: u32, len: u32, holders: Holders, free_known: bool) {
+    fn judge(&mut self, at: At, len: u32, holders: Holders, free_known: bool) {
         let Holders { free, owned, shared } = holders;
-        let at = At::AgBlock(ag, start);
         if free > 0 && owned + shared > 0 {
             let text = format!("{len} blocks are free and in use");
             self.findings.add(Rule::FreeInUse, at, text);
@@ -165,8 +219,8 @@ impl Checker<'_> {
     }
 
     /// Each record is possible by itself, and ends before the next one begins.
-    fn refcount_records(&mut self, ag: u32, found: &[Refcount]) {
-        let length = self.reader.geometry.ag_length(ag);
+    fn refcount_records(&mut self, region: Region, found: &[Refcount]) {
+        let length = region.length();
         let mut end = (false, 0);
         for record in found {
             let behind = record.start.checked_add(record.len);
@@ -174,19 +228,18 @@ impl Checker<'_> {
             let refs = if record.cow { record.refs == 1 } else { record.refs >= 2 };
             if !inside || !refs || (record.cow == end.0 && record.start < end.1) {
                 let text = format!("{record:?} is not possible");
-                self.findings.add(Rule::ReferenceCount, At::AgBlock(ag, record.start), text);
+                self.findings.add(Rule::ReferenceCount, region.at(record.start), text);
             }
             end = (record.cow, behind.unwrap_or(u32::MAX));
         }
         for pair in found.windows(2).filter(|pair| pair[0].is_continued_by(&pair[1])) {
             let text = format!("{:?} and {:?} should be one record", pair[0], pair[1]);
-            self.findings.add(Rule::ReferenceCount, At::AgBlock(ag, pair[1].start), text);
+            self.findings.add(Rule::ReferenceCount, region.at(pair[1].start), text);
         }
     }
 
-    fn compare_refcounts(&mut self, ag: u32, expected: Vec<Refcount>) {
-        let Some(found) = self.groups[ag as usize].refcounts.take() else { return };
-        self.refcount_records(ag, &found);
+    fn compare_refcounts(&mut self, region: Region, found: &[Refcount], expected: &[Refcount]) {
+        self.refcount_records(region, found);
         if self.owners_unknown {
             return;
         }
@@ -195,17 +248,16 @@ impl Checker<'_> {
             count.append_to(&mut joined);
         }
         if joined != expected {
-            let differs = joined.iter().zip(&expected).find(|(found, wanted)| found != wanted);
+            let differs = joined.iter().zip(expected).find(|(found, wanted)| found != wanted);
             let text = match differs {
                 Some((found, wanted)) => format!("{found:?} should be {wanted:?}"),
                 None => format!("{} runs should be {}", joined.len(), expected.len()),
             };
-            self.findings.add(Rule::ReferenceCount, At::Agf(ag), text);
+            self.findings.add(Rule::ReferenceCount, region.head(), text);
         }
     }
 
-    fn compare_rmaps(&mut self, ag: u32, claims: Vec<Rmap>) {
-        let Some(found) = self.groups[ag as usize].rmaps.take() else { return };
+    fn compare_rmaps(&mut self, region: Region, found: Vec<Rmap>, claims: Vec<Rmap>) {
         if self.owners_unknown {
             return;
         }
@@ -216,7 +268,7 @@ impl Checker<'_> {
                 Some((found, wanted)) => format!("{found:?} should be {wanted:?}"),
                 None => format!("{} mappings should be {}", found.len(), expected.len()),
             };
-            self.findings.add(Rule::ReverseMapping, At::Agf(ag), text);
+            self.findings.add(Rule::ReverseMapping, region.head(), text);
         }
     }
 }

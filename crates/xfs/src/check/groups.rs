@@ -27,7 +27,7 @@ pub(super) struct Group {
 }
 
 /// The records of a tree.
-fn records<T>(content: &Content, kind: Kind, read: impl Fn(&[u8]) -> T) -> Vec<T> {
+pub(super) fn records<T>(content: &Content, kind: Kind, read: impl Fn(&[u8]) -> T) -> Vec<T> {
     content.records.chunks_exact(Shape::of(kind).record).map(read).collect()
 }
 
@@ -114,8 +114,8 @@ impl Checker<'_> {
         owner: u64,
     ) -> Result<(Option<Content>, u32), DeviceError> {
         let content = self.walk_tree(ag, kind, root)?;
-        for &start in &content.blocks {
-            self.claim(ag, Rmap { start, len: 1, owner, offset: 0 });
+        for &block in &content.blocks {
+            self.claim(ag, Rmap { start: block as u32, len: 1, owner, offset: 0 });
         }
         let blocks = content.blocks.len() as u32;
         self.owners_unknown |= !content.complete;

@@ -7,15 +7,17 @@ use super::{Checker, Known, Rule};
 use crate::bmap::{Fork, Forks, Which, runs};
 use crate::buf::meta::ReadRequest;
 use crate::format::extent::Extent;
-use crate::format::inode::{Flags2, ForkFormat, InodeCore};
+use crate::format::inode::{Flags2, ForkFormat, InodeCore, MetadataType};
 use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
-use crate::format::{AgInode, At, Kind, remote};
+use crate::format::{AgInode, At, Kind, remote, u16_at};
 
 /// An inode that is being checked.
 pub(super) struct Subject {
     pub ino: Ino,
     pub core: InodeCore,
     pub forks: Forks,
+    /// The kind of the btree whose root is its data fork, if one is.
+    pub tree: Option<Kind>,
     /// The extents of both forks; None if they could not be read.
     pub data: Option<Vec<Extent>>,
     pub attr: Option<Vec<Extent>>,
@@ -92,7 +94,8 @@ impl Checker<'_> {
         counts.directories += u64::from(core.file_type() == 0x4000);
         self.count_usage(ino, &core);
         let forks = Forks::new(&slot, &core);
-        let mut subject = Subject { ino, core, forks, data: None, attr: None };
+        let tree = MetadataType::tree_of(u16_at(&slot, 6));
+        let mut subject = Subject { ino, core, forks, tree, data: None, attr: None };
         self.forks(&mut subject)?;
         match subject.core.file_type() {
             0x4000 => self.directory(&subject)?,
@@ -129,6 +132,9 @@ impl Checker<'_> {
         blocks: &mut u64,
     ) -> Result<Option<Vec<Extent>>, DeviceError> {
         let mut tree = Vec::new();
+        if fork.format == ForkFormat::MetaBtree {
+            return self.section_tree(subject, fork, blocks);
+        }
         let read =
             self.reader.read_extents(self.cx, subject.ino, fork, &mut |block| tree.push(block));
         let flag = if which == Which::Attr { RMAP_ATTR_FORK } else { 0 };
@@ -154,7 +160,32 @@ impl Checker<'_> {
         Ok(Some(list))
     }
 
-    fn claim_blocks(&mut self, ino: Ino, block: FsBlock, len: u32, offset: u64) {
+    /// Walks the btree of the realtime section whose root an inode holds.
+    fn section_tree(
+        &mut self,
+        subject: &Subject,
+        fork: &Fork,
+        blocks: &mut u64,
+    ) -> Result<Option<Vec<Extent>>, DeviceError> {
+        let ino = subject.ino;
+        let Some(kind) = subject.tree else {
+            let text = "the root of a btree of no known kind";
+            self.findings.add(Rule::Inode, subject.at(), text);
+            self.owners_unknown = true;
+            return Ok(None);
+        };
+        let content = self.walk_inode_tree(ino, kind, &fork.bytes)?;
+        for &block in &content.blocks {
+            self.claim_blocks(ino, FsBlock(block), 1, RMAP_BMBT);
+        }
+        *blocks += content.blocks.len() as u64;
+        let complete = content.complete;
+        self.owners_unknown |= !complete;
+        self.section_trees.insert(ino.0, content);
+        Ok(complete.then(Vec::new))
+    }
+
+    pub(super) fn claim_blocks(&mut self, ino: Ino, block: FsBlock, len: u32, offset: u64) {
         let place = self.reader.geometry.split(block);
         self.claim(place.ag, Rmap { start: place.block, len, owner: ino.0, offset });
     }

@@ -6,6 +6,8 @@ use std::ops::Range;
 use base::Ino;
 use block::DeviceError;
 
+use super::blocks::{Region, cow_claims};
+use super::groups::records;
 use super::{Checker, Rule};
 use crate::alloc::realtime_runs::set_runs;
 use crate::bmap::{Forks, Which, runs};
@@ -13,6 +15,7 @@ use crate::buf::RAW;
 use crate::buf::meta::buf_maps;
 use crate::error::Fault;
 use crate::format::extent::Extent;
+use crate::format::record::{RMAP_UNWRITTEN, Refcount, Rmap, owner};
 use crate::format::{At, CorruptKind, Kind, verifier};
 use crate::metadir;
 
@@ -24,6 +27,17 @@ impl Checker<'_> {
     pub(super) fn claim_realtime(&mut self, ino: Ino, list: &[Extent]) {
         let shape = self.reader.geometry.realtime;
         let unit = u64::from(shape.extent_blocks.max(1));
+        if self.reader.geometry.section_trees() {
+            for extent in list {
+                let (group, start) = shape.place_of(extent.start);
+                let unwritten = if extent.unwritten { RMAP_UNWRITTEN } else { 0 };
+                let offset = extent.offset | unwritten;
+                let claim = Rmap { start, len: extent.count, owner: ino.0, offset };
+                if let Some(claims) = self.section_claims.get_mut(group as usize) {
+                    claims.push(claim);
+                }
+            }
+        }
         let mut last: Option<Range<u64>> = None;
         for extent in list {
             let first = shape.linear(extent.start);
@@ -53,7 +67,10 @@ impl Checker<'_> {
             claims.push((0..shape.super_extents(), Ino(0)));
         }
         claims.sort_unstable_by_key(|claim| (claim.0.start, claim.0.end));
-        for pair in claims.windows(2).filter(|pair| pair[0].0.end > pair[1].0.start) {
+        // Where blocks may be shared the reference counts say more.
+        let shared = self.reader.geometry.section_trees();
+        let pairs = if shared { [].windows(2) } else { claims.windows(2) };
+        for pair in pairs.filter(|pair| pair[0].0.end > pair[1].0.start) {
             let text = format!(
                 "realtime extents from {} on belong to inode {} too",
                 pair[1].0.start, pair[0].1
@@ -63,13 +80,16 @@ impl Checker<'_> {
         let files = metadir::realtime_inos(self.cx, &self.reader);
         let Some(files) = self.keep(files)? else { return Ok(()) };
         let mut free = Vec::new();
-        for (group, &inos) in files.iter().enumerate() {
-            match self.realtime_group(group as u32, inos)? {
+        for (group, inos) in files.iter().enumerate() {
+            self.compare_section_trees(group as u32, inos.trees, &mut claims);
+        }
+        for (group, inos) in files.iter().enumerate() {
+            match self.realtime_group(group as u32, inos.files)? {
                 Some(runs) => free.extend(runs),
                 None => return Ok(()),
             }
         }
-        self.compare_bitmap(files[0][0], &claims, &free);
+        self.compare_bitmap(files[0].files[0], &claims, &free);
         let (found, expected) =
             (self.raw.sb_frextents.get(), free.iter().map(|run| run.end - run.start).sum::<u64>());
         if found != expected {
@@ -77,6 +97,39 @@ impl Checker<'_> {
             self.findings.add(Rule::SuperCount, At::Super(0), text);
         }
         Ok(())
+    }
+
+    /// Compares what files have of a group with its btrees. What is in a CoW fork is in use too.
+    fn compare_section_trees(
+        &mut self,
+        group: u32,
+        [rmap, counts]: [Option<Ino>; 2],
+        claims: &mut Claims,
+    ) {
+        let shape = self.reader.geometry.realtime;
+        let Some(ino) = rmap.or(counts) else { return };
+        let mut tree = |ino: Option<Ino>| {
+            let content = ino.and_then(|ino| self.section_trees.remove(&ino.0));
+            content.filter(|content| content.complete)
+        };
+        let rmaps = tree(rmap).map(|content| records(&content, Kind::RealtimeRmap, Rmap::read));
+        let counts =
+            tree(counts).map(|content| records(&content, Kind::RealtimeRefcount, Refcount::read));
+        let mut list = std::mem::take(&mut self.section_claims[group as usize]);
+        let all = shape.extents_of(group);
+        let unit = u64::from(shape.extent_blocks.max(1));
+        for claim in counts.iter().flat_map(|counts| cow_claims(counts)) {
+            let (start, len) = (u64::from(claim.start), u64::from(claim.len));
+            let run = all.start + start / unit..all.start + (start + len).div_ceil(unit);
+            claims.push((run, Ino(0)));
+            list.push(claim);
+        }
+        if group == 0 {
+            let len = unit as u32 * shape.super_extents() as u32;
+            list.push(Rmap { start: 0, len, owner: owner::FS, offset: 0 });
+        }
+        let region = Region::Section { ino, length: ((all.end - all.start) * unit) as u32 };
+        self.compare_claims(region, list, None, counts, rmaps);
     }
 
     /// The free extents of a group by its bitmap, with which its summary is compared; none where

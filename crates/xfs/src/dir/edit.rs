@@ -403,8 +403,7 @@ impl DirEdit<'_> {
         })?;
         for extent in gone.iter().rev() {
             let owner = Owner::fork(ino, false, extent.offset, extent.unwritten);
-            let owner = Some(owner);
-            self.trans.defer(Work::Free { start: extent.start.0, len: extent.count, owner });
+            self.trans.defer(Work::free(extent.start.0, extent.count, Some(owner)));
         }
         self.set_size(cx)
     }

@@ -22,9 +22,9 @@ use crate::alloc::{AllocRequest, BlockReservation};
 use crate::bmap::Which;
 use crate::bmap::blocks::FileBlocks;
 use crate::error::{Result, XfsError};
-use crate::format::FsExtent;
 use crate::format::extent::{COUNT_MAX, Extent};
 use crate::format::inode::Flags2;
+use crate::format::{FsExtent, Section};
 use crate::inode::Inode;
 use crate::trans::{Trans, reservations};
 
@@ -69,15 +69,15 @@ impl FileBlocks<'_, '_> {
     /// Moves an extent of the CoW fork, which holds its content, to the data fork, in the place of
     /// what the file has there.
     fn remap(&mut self, cx: &mut Cx, trans: &mut Trans, cow: Extent) -> Result<()> {
-        let (space, ino) = (self.edit.space, self.edit.ino);
+        let (space, ino, section) = (self.edit.space, self.edit.ino, self.edit.place());
         let gone = self.edit.remove(cx, trans, cow.offset..cow.end())?;
         for extent in &gone {
             *self.edit.blocks -= u64::from(extent.count);
-            space.defer_drop(trans, ino, Which::Data, extent, true);
+            space.defer_drop(trans, section, ino, Which::Data, extent, true);
         }
         self.edit.add(cx, trans, cow)?;
         *self.edit.blocks += u64::from(cow.count);
-        space.defer_remap_cow(trans, ino, &cow);
+        space.defer_remap_cow(trans, section, ino, &cow);
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl FileBlocks<'_, '_> {
         self.drop_range(cx, trans, new.offset..new.end())?;
         self.edit.add(cx, trans, new)?;
         *self.edit.blocks += u64::from(new.count);
-        self.edit.space.defer_share(trans, self.edit.ino, &new);
+        self.edit.space.defer_share(trans, self.edit.place(), self.edit.ino, &new);
         Ok(())
     }
 
@@ -97,9 +97,10 @@ impl FileBlocks<'_, '_> {
         trans: &mut Trans,
         range: Range<u64>,
     ) -> Result<()> {
+        let (space, ino, section) = (self.edit.space, self.edit.ino, self.edit.place());
         for extent in self.edit.remove(cx, trans, range)? {
             *self.edit.blocks -= u64::from(extent.count);
-            self.edit.space.defer_drop(trans, self.edit.ino, Which::Data, &extent, true);
+            space.defer_drop(trans, section, ino, Which::Data, &extent, true);
         }
         Ok(())
     }
@@ -128,8 +129,12 @@ impl DataFile<'_> {
                 && known.start.is_none()
             {
                 let extent = FsExtent { start, len: count as u32 };
-                for run in shared_runs(self.fs, cx, extent)? {
-                    self.allocate_cow_run(cx, at + u64::from(run.start)..at + u64::from(run.end))?;
+                for run in shared_runs(self.fs, cx, self.section(cx), extent)? {
+                    let range = at + u64::from(run.start)..at + u64::from(run.end);
+                    match self.in_realtime(cx) {
+                        true => self.allocate_realtime_cow(cx, range)?,
+                        false => self.allocate_cow_run(cx, range)?,
+                    }
                 }
             }
             at += count;
@@ -160,13 +165,14 @@ impl DataFile<'_> {
                         other => other?,
                     };
                     let start = space.geometry.join(found.start);
-                    space.defer_alloc_cow(trans, FsExtent { start, len: found.len });
+                    let blocks = FsExtent { start, len: found.len };
+                    space.defer_alloc_cow(trans, Section::Data, blocks);
                     Ok(Some(Extent { offset: from, start, count: found.len, unwritten: false }))
                 })?;
             match found {
                 Some(extent) => {
                     reserved.take(u64::from(extent.count));
-                    self.inode.cow_fork.lock(cx).insert(extent);
+                    self.inode.cow_fork.lock(cx).insert(extent, None);
                     from = extent.end();
                 }
                 None => {
@@ -191,12 +197,16 @@ impl DataFile<'_> {
         range: Range<u64>,
     ) -> std::result::Result<(), Errno> {
         while self.inode.cow_fork.lock(cx).touches(range.clone()) {
-            let space = &self.fs.writer()?.space;
-            self.fs.transact(cx, reservations::unmap(self.fs.geometry()), |cx, trans| {
+            let (space, section) = (&self.fs.writer()?.space, self.section(cx));
+            let reservation = match section {
+                Section::Data => reservations::unmap(self.fs.geometry()),
+                Section::Realtime => reservations::realtime(self.fs.geometry()),
+            };
+            self.fs.transact(cx, reservation, |cx, trans| {
                 trans.join_inode(cx, &self.inode.item);
                 self.inode.io.lock(cx).forget(range.clone());
                 for extent in self.inode.cow_fork.lock(cx).take(range.clone(), CANCEL_AT_ONCE) {
-                    space.defer_cancel_cow(trans, extent.blocks());
+                    space.defer_cancel_cow(trans, section, extent.blocks());
                 }
                 Ok(())
             })?;
@@ -217,11 +227,12 @@ impl DataFile<'_> {
 pub(super) fn shared_runs(
     fs: &Xfs,
     cx: &mut Cx,
+    section: Section,
     extent: FsExtent,
 ) -> std::result::Result<Vec<Range<u32>>, Errno> {
     let writer = fs.writer()?;
     let mut trans = Trans::empty(&writer.log);
-    let runs = writer.space.shared_runs(cx, &mut trans, extent);
+    let runs = writer.space.shared_runs(cx, &mut trans, section, extent);
     trans.cancel();
     runs.map_err(|error| fs.fail(error))
 }

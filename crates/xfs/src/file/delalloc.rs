@@ -104,6 +104,9 @@ impl DataFile<'_> {
         if self.inode.io.lock(cx).delayed.covers(range.clone()) {
             return Ok(());
         }
+        if self.extent_hint(cx).is_some() {
+            return self.reserve_hinted(cx, range);
+        }
         let space = &self.fs.writer()?.space;
         self.inode.extents(cx, Which::Data, |_| ()).map_err(|fault| self.fs.fault(fault))?;
         let payers = self.inode.with(cx, |state| self.fs.known_dquots(&state.core));

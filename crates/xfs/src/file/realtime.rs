@@ -12,12 +12,19 @@ use rt::Cx;
 
 use super::DataFile;
 use crate::Xfs;
-use crate::alloc::realtime::Realtime;
+use crate::alloc::BlockReservation;
+use crate::alloc::realtime::{Realtime, RealtimeRequest};
 use crate::bmap::Which;
 use crate::bmap::blocks::FileBlocks as Blocks;
 use crate::error::Result as XfsResult;
+use crate::format::extent::Extent;
+use crate::format::{FsExtent, Section};
 use crate::log::inode_item::InodeFields;
 use crate::trans::{Trans, reservations};
+
+/// Blocks of the device of the data by which one change may let a map and the section's btrees
+/// grow.
+const TREE_BLOCKS: u64 = 24;
 
 /// Writes all dirty pages of a file system, and waits for them.
 ///
@@ -37,6 +44,11 @@ impl DataFile<'_> {
     /// Whether the content lies in the realtime section. Cheap where there is none.
     pub(super) fn in_realtime(&self, cx: &Cx) -> bool {
         self.fs.realtime.is_some() && self.inode.is_realtime(cx)
+    }
+
+    /// Where the content lies.
+    pub(super) fn section(&self, cx: &Cx) -> Section {
+        Section::of(self.in_realtime(cx))
     }
 
     /// Where a block of the content lies on its device.
@@ -69,6 +81,44 @@ impl DataFile<'_> {
         })
     }
 
+    /// Sets blocks aside by which maps and the section's btrees may grow, so that a full device of
+    /// the data is an error of the caller and not of deferred work.
+    fn reserve_for_trees(&self) -> Result<BlockReservation, Errno> {
+        let blocks = if self.fs.geometry().section_trees() { TREE_BLOCKS } else { 0 };
+        BlockReservation::new(&self.fs.writer()?.space, blocks).map_err(|e| self.fs.fail(e))
+    }
+
+    /// Gives a range of shared blocks others in the CoW fork. May park.
+    ///
+    /// # Errors
+    /// As [`DataFile::preallocate_realtime`].
+    pub(super) fn allocate_realtime_cow(
+        &self,
+        cx: &mut Cx,
+        range: Range<u64>,
+    ) -> Result<(), Errno> {
+        let shape = self.fs.geometry().realtime;
+        let space = self.fs.writer()?.space.clone();
+        let mut from = range.start;
+        while from < range.end {
+            let reserved = self.reserve_for_trees()?;
+            let want = RealtimeRequest { goal: None, most: range.end - from };
+            let found = self.change_realtime(cx, |cx, trans, realtime, _| {
+                let Some(run) = realtime.allocate(cx, trans, &space, want)? else {
+                    return Ok(None);
+                };
+                let (start, len) = (shape.block_of(run.start), (run.end - run.start) as u32);
+                space.defer_alloc_cow(trans, Section::Realtime, FsExtent { start, len });
+                Ok(Some(Extent { offset: from, start, count: len, unwritten: false }))
+            })?;
+            drop(reserved);
+            let extent = found.ok_or(Errno::ENOSPC)?;
+            self.inode.cow_fork.lock(cx).insert(extent, Some(&shape));
+            from = extent.end();
+        }
+        Ok(())
+    }
+
     /// Gives unwritten extents to the first hole of a range. Returns the block to go on with. The
     /// inode is locked for writing. May park.
     ///
@@ -87,6 +137,7 @@ impl DataFile<'_> {
         if self.realtime_space()?.available() == 0 {
             return Err(Errno::ENOSPC);
         }
+        let reserved = self.reserve_for_trees()?;
         let guard = self.inode.writeback.lock(cx);
         let hole = at..at + mapped.count;
         let found = self.change_realtime(cx, |cx, trans, realtime, file| {
@@ -95,7 +146,7 @@ impl DataFile<'_> {
         // What a failed write leaves behind the end goes when the file is closed.
         self.inode.io.lock(cx).ahead = true;
         self.fs.ahead.lock(cx).insert(self.inode.ino);
-        drop(guard);
+        drop((guard, reserved));
         found?.map(|extent| extent.end()).ok_or(Errno::ENOSPC)
     }
 

@@ -21,6 +21,8 @@ use crate::trans::reservations;
 const EXTENTS_AT_ONCE: usize = 3;
 /// Blocks that the target's map may grow by in one transaction.
 const MAP_BLOCKS: u64 = 10;
+/// The same of the realtime section's btrees.
+const SECTION_BLOCKS: u64 = 24;
 
 /// A byte of a file.
 #[derive(Clone, Copy)]
@@ -74,8 +76,9 @@ impl DataFile<'_> {
             Some(new) => self.fs.reserve_quota_blocks(cx, self.inode, u64::from(new.count))?,
             None => QuotaHold::default(),
         };
-        let reserved =
-            BlockReservation::new(space, MAP_BLOCKS).map_err(|error| self.fs.fail(error))?;
+        let trees = if self.in_realtime(cx) { SECTION_BLOCKS } else { 0 };
+        let reserved = BlockReservation::new(space, MAP_BLOCKS + trees);
+        let reserved = reserved.map_err(|error| self.fs.fail(error))?;
         let done = self.fs.transact(cx, reservations::remap(self.fs.geometry()), |cx, trans| {
             trans.join_inode(cx, &self.inode.item);
             self.inode.edit_blocks(cx, space, |cx, file| match new {
@@ -180,6 +183,8 @@ fn clone_locked(
     // Half a block can be shared only where both files end in it.
     let whole = end.is_multiple_of(block) || (end == size && stop >= to.inode.size(cx));
     let apart = from.inode.ino != to.inode.ino || end <= target || stop <= offset;
+    // Both must lie on one device.
+    let apart = apart && from.section(cx) == to.section(cx);
     if !offset.is_multiple_of(block) || !target.is_multiple_of(block) || !whole || !apart {
         return Err(Errno::EINVAL);
     }

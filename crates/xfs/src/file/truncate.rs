@@ -33,10 +33,10 @@ impl DataFile<'_> {
     /// # Errors
     /// `EIO`, `EUCLEAN`, `EROFS`.
     pub(crate) fn unmap_range(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        self.cancel_cow(cx, range.clone())?;
         if self.in_realtime(cx) {
             return self.unmap_realtime(cx, range);
         }
-        self.cancel_cow(cx, range.clone())?;
         let space = &self.fs.writer()?.space;
         while self.has_blocks(cx, &range)? {
             self.fs.transact(cx, reservations::unmap(self.fs.geometry()), |cx, trans| {
@@ -77,7 +77,8 @@ impl DataFile<'_> {
         let keep = self.inode.with(cx, |state| state.core.flags.contains(Flags::PREALLOC));
         let mut result = Ok(());
         if ahead && !keep {
-            let from = self.fs.geometry().blocks_of(self.inode.size(cx));
+            let unit = self.extent_hint(cx).unwrap_or(1);
+            let from = self.fs.geometry().blocks_of(self.inode.size(cx)).next_multiple_of(unit);
             result = self.unmap_range(cx, from..OFFSET_MAX);
         }
         drop(guard);

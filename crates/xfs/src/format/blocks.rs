@@ -33,3 +33,20 @@ impl AgExtent {
         self.start.block..self.start.block + self.len
     }
 }
+
+/// Where the content of a file, or a block number, belongs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Section {
+    /// The device of the file system, in allocation groups.
+    #[default]
+    Data,
+    /// The realtime section.
+    Realtime,
+}
+
+impl Section {
+    /// The realtime section, or not.
+    pub fn of(realtime: bool) -> Section {
+        if realtime { Section::Realtime } else { Section::Data }
+    }
+}

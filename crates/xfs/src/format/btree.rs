@@ -1,5 +1,6 @@
-//! Blocks of the btrees: six kinds in each allocation group (short form, 32-bit pointers) and the
-//! block maps of files (long form, 64-bit pointers).
+//! Blocks of the btrees: six kinds in each allocation group (short form, 32-bit pointers); the
+//! block maps of files and two kinds in each group of the realtime section (long form, 64-bit
+//! pointers).
 //!
 //! A leaf holds records, a node the lowest key and a pointer for each child, keys first, pointers
 //! from a fixed place on. The reverse mapping tree's ranges may overlap, so its nodes hold the
@@ -14,7 +15,7 @@ use super::{
 pub const SHORT_HEADER: usize = 56;
 /// Bytes of the header of long-form blocks.
 pub const LONG_HEADER: usize = 72;
-/// Bytes of the header of a block map's root in its inode.
+/// Bytes of the header of a root in its inode.
 pub const ROOT_HEADER: usize = 4;
 
 /// What the blocks of one kind of tree look like. Sizes are bytes.
@@ -43,12 +44,12 @@ impl Shape {
         let (record, key, keys) = match kind {
             Kind::FreeByBlock | Kind::FreeBySize => (8, 8, 1),
             Kind::Inobt | Kind::Finobt => (16, 4, 1),
-            Kind::Rmap => (24, 20, 2),
-            Kind::Refcount => (12, 4, 1),
+            Kind::Rmap | Kind::RealtimeRmap => (24, 20, 2),
+            Kind::Refcount | Kind::RealtimeRefcount => (12, 4, 1),
             Kind::Bmap => (16, 8, 1),
             _ => panic!("not a btree"),
         };
-        let long = matches!(kind, Kind::Bmap);
+        let long = matches!(kind, Kind::Bmap | Kind::RealtimeRmap | Kind::RealtimeRefcount);
         let (header, pointer) = if long { (LONG_HEADER, 8) } else { (SHORT_HEADER, 4) };
         Shape { kind, header, record, key, keys, pointer }
     }
@@ -83,6 +84,17 @@ impl Shape {
     pub const fn pointer_at(&self, block_size: usize, index: usize) -> usize {
         let max = self.max(block_size, 1);
         self.header + max * self.key * self.keys + index * self.pointer
+    }
+
+    /// Room for records (level 0) or children (above) in a root of `fork` bytes in an inode. Of
+    /// reference counts the format leaves room for two keys per child, and uses one.
+    pub const fn root_max(&self, fork: usize, level: u16) -> usize {
+        let room = fork.saturating_sub(ROOT_HEADER);
+        match (level, self.kind) {
+            (0, _) => room / self.record,
+            (_, Kind::RealtimeRefcount) => room / (2 * self.key + self.pointer),
+            _ => room / self.child(),
+        }
     }
 
     /// Whether blocks point with 64 bits.
@@ -310,6 +322,10 @@ mod tests {
         assert_eq!(Shape::of(Kind::Bmap).max(4096, 0), 251);
         assert_eq!(Shape::of(Kind::Bmap).max(1024, 1), 59);
         assert_eq!(root_max(336), 20);
+        let [rmap, refcount] = [Kind::RealtimeRmap, Kind::RealtimeRefcount].map(Shape::of);
+        assert_eq!((rmap.max(4096, 0), rmap.root_max(192, 0), rmap.root_max(192, 1)), (167, 7, 3));
+        assert_eq!((refcount.max(4096, 0), refcount.root_max(192, 0)), (335, 15));
+        assert_eq!(refcount.root_max(192, 1), 11);
     }
 
     #[test]

@@ -300,12 +300,10 @@ impl Features {
         feature::access(self.bits())
     }
 
-    /// As [`Features::access`], for who has these devices. Files of the realtime section can be
-    /// written where no btree of the section follows them.
+    /// As [`Features::access`], for who has these devices.
     pub fn access_beside(&self, beside: Beside) -> (Access, Vec<Unsupported>) {
-        let section = beside.realtime && !self.rmapbt() && !self.reflink();
         let allowed = |bit| {
-            let held = (section && bit == REALTIME) || (beside.log && bit == EXTERNAL_LOG);
+            let held = (beside.realtime && bit == REALTIME) || (beside.log && bit == EXTERNAL_LOG);
             held && self.number == 5
         };
         feature::access(self.bits().filter(|&bit| !allowed(bit)))

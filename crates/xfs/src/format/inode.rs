@@ -155,6 +155,21 @@ pub enum MetadataType {
     GroupQuota = 3,
     /// Of projects.
     ProjectQuota = 4,
+    /// The root of the reverse map of a group of the realtime section.
+    RealtimeRmap = 7,
+    /// The root of its reference counts.
+    RealtimeRefcount = 8,
+}
+
+impl MetadataType {
+    /// The kind of the btree whose root an inode with this number holds.
+    pub fn tree_of(number: u16) -> Option<Kind> {
+        match number {
+            7 => Some(Kind::RealtimeRmap),
+            8 => Some(Kind::RealtimeRefcount),
+            _ => None,
+        }
+    }
 }
 
 /// Checks magic number, version, checksum, UUID and own number of the inode in `slot`, which is as

@@ -38,6 +38,8 @@ pub enum Kind {
     Symlink,
     RealtimeBitmap,
     RealtimeSummary,
+    RealtimeRmap,
+    RealtimeRefcount,
 }
 
 /// Where one kind keeps its fields. Offsets are bytes from the block's start.
@@ -80,6 +82,11 @@ const fn short(name: &'static str, magic: u32, v4: V4) -> Layout {
     Layout { name, magic, magic_at: (0, 4), crc: 52, lsn: 24, uuid: 32, address, owner, v4 }
 }
 
+const fn long(name: &'static str, magic: u32, v4: V4) -> Layout {
+    let (address, owner) = (Some(24), Some((56, 8)));
+    Layout { name, magic, magic_at: (0, 4), crc: 64, lsn: 32, uuid: 40, address, owner, v4 }
+}
+
 const fn dir(name: &'static str, magic: u32, v4: V4) -> Layout {
     let (address, owner) = (Some(8), Some((40, 8)));
     Layout { name, magic, magic_at: (0, 4), crc: 4, lsn: 16, uuid: 24, address, owner, v4 }
@@ -105,7 +112,7 @@ const fn section(name: &'static str, magic: u32) -> Layout {
 const NONE: V4 = V4 { magic: None, header: 0 };
 
 /// In the order of [`Kind`].
-const LAYOUTS: [Layout; 23] = [
+const LAYOUTS: [Layout; 25] = [
     header("superblock", 0x5846_5342, 224, 240, 32),
     header("AGF", 0x5841_4746, 216, 208, 64),
     Layout { v4: NONE, ..header("AGFL", 0x5841_464c, 32, 24, 8) },
@@ -116,17 +123,7 @@ const LAYOUTS: [Layout; 23] = [
     short("free inode btree", 0x4649_4233, NONE),
     short("reverse mapping btree", 0x524d_4233, NONE),
     short("reference count btree", 0x5233_4643, NONE),
-    Layout {
-        name: "block map btree",
-        magic: 0x424d_4133,
-        magic_at: (0, 4),
-        crc: 64,
-        lsn: 32,
-        uuid: 40,
-        address: Some(24),
-        owner: Some((56, 8)),
-        v4: v4(0x424d_4150, 24),
-    },
+    long("block map btree", 0x424d_4133, v4(0x424d_4150, 24)),
     Layout {
         name: "inode",
         magic: 0x494e,
@@ -149,6 +146,8 @@ const LAYOUTS: [Layout; 23] = [
     remote("remote symbolic link", 0x5853_4c4d),
     section("realtime bitmap", 0x424d_505a),
     section("realtime summary", 0x5355_4d59),
+    long("realtime reverse mapping btree", 0x4d41_5052, NONE),
+    long("realtime reference count btree", 0x5243_4e54, NONE),
 ];
 
 /// What a block must say of itself.
@@ -168,7 +167,7 @@ impl Kind {
     const ALL_REF: &'static [Kind] = &Kind::ALL;
 
     /// Every kind.
-    pub const ALL: [Kind; 23] = [
+    pub const ALL: [Kind; 25] = [
         Kind::Super,
         Kind::Agf,
         Kind::Agfl,
@@ -192,6 +191,8 @@ impl Kind {
         Kind::Symlink,
         Kind::RealtimeBitmap,
         Kind::RealtimeSummary,
+        Kind::RealtimeRmap,
+        Kind::RealtimeRefcount,
     ];
 
     /// A list of this kind alone.

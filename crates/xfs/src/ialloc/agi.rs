@@ -227,7 +227,7 @@ impl Store for AgiTree<'_> {
         self.count(trans, -1);
         self.recent.forget();
         let start = self.space.geometry.join(self.place(block)).0;
-        trans.defer(Work::Free { start, len: 1, owner: Some(Owner::special(owner::INOBT)) });
+        trans.defer(Work::free(start, 1, Some(Owner::special(owner::INOBT))));
         Ok(())
     }
 }

@@ -201,11 +201,7 @@ impl Inodes {
                 trans.invalidate(&buf);
             }
             let start = geometry.join(place).0;
-            trans.defer(Work::Free {
-                start,
-                len: blocks,
-                owner: Some(Owner::special(owner::INODES)),
-            });
+            trans.defer(Work::free(start, blocks, Some(Owner::special(owner::INODES))));
         }
         Ok(())
     }

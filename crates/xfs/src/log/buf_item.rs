@@ -357,6 +357,7 @@ pub(crate) fn log_type(kind: Kind) -> u16 {
     match kind {
         Kind::FreeByBlock | Kind::FreeBySize | Kind::Inobt | Kind::Finobt => 4,
         Kind::Rmap | Kind::Refcount | Kind::Bmap => 4,
+        Kind::RealtimeRmap | Kind::RealtimeRefcount => 4,
         Kind::Agf => 5,
         Kind::Agfl => 6,
         Kind::Agi => 7,

@@ -54,7 +54,7 @@ impl Entry {
     /// An item that recovery passes over: the end of an intent that no log has. Linux does not
     /// recover a checkpoint without items ("committed log item has no regions").
     pub fn meaningless(id: u64) -> Entry {
-        let none = Work::Free { start: 0, len: 1, owner: None };
+        let none = Work::free(0, 1, None);
         let done = IntentItem::done(&IntentItem::intent(id, vec![none]));
         let mut vec = LogVec::default();
         done.format(&mut vec);

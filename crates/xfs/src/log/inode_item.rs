@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rt::{Cx, Semaphore, SpinLock};
 
 use crate::buf::{Buf, BufMap};
+use crate::format::btree::Shape;
+use crate::format::inode::MetadataType;
 use crate::format::{Kind, verifier};
 use crate::log::dquot_item::Charge;
 use crate::log::item::{ItemCore, LogVec};
@@ -20,6 +22,8 @@ use crate::log::item::{ItemCore, LogVec};
 pub(crate) const LI_INODE: u16 = 0x123b;
 /// Bytes of an inode's core, on the device and in the log.
 pub(crate) const CORE: usize = 176;
+/// The form of a data fork that holds the root of a btree of the realtime section.
+pub(crate) const META_BTREE: u8 = 5;
 /// Bytes of the item's header.
 const HEADER: usize = 56;
 
@@ -301,6 +305,8 @@ fn format_image(place: &InodePlace, image: &[u8], fields: InodeFields, vec: &mut
 /// One fork of an image.
 struct Fork<'a> {
     format: u8,
+    /// The kind of tree that a root is of.
+    tree: Kind,
     bytes: &'a [u8],
     /// Bytes of local data.
     local: usize,
@@ -321,7 +327,9 @@ impl<'a> Fork<'a> {
             false => u32::from_be_bytes(image[76..80].try_into().expect("four bytes")).into(),
         };
         let (local, extents) = (size as usize, extents as usize);
-        Fork { format: image[5], bytes: &image[CORE..end], local, extents }
+        let meta = MetadataType::tree_of(u16::from_be_bytes([image[6], image[7]]));
+        let tree = meta.filter(|_| image[5] == META_BTREE).unwrap_or(Kind::Bmap);
+        Fork { format: image[5], tree, bytes: &image[CORE..end], local, extents }
     }
 
     fn attr(image: &'a [u8]) -> Option<Fork<'a>> {
@@ -332,7 +340,8 @@ impl<'a> Fork<'a> {
             false => u16::from_be_bytes([image[80], image[81]]).into(),
         };
         let local = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
-        Some(Fork { format: image[83], bytes, local, extents: extents as usize })
+        let (format, tree) = (image[83], Kind::Bmap);
+        Some(Fork { format, tree, bytes, local, extents: extents as usize })
     }
 
     /// Appends the fork's region, if it has content, and notes its kind; returns its bytes.
@@ -340,12 +349,12 @@ impl<'a> Fork<'a> {
         let (kind, len) = match self.format {
             1 => (kinds[0], self.local.next_multiple_of(4)),
             2 => (kinds[1], self.extents * 16),
-            3 => (kinds[2], 0),
+            3 | META_BTREE => (kinds[2], 0),
             _ => return 0,
         };
-        if self.format == 3 {
+        if matches!(self.format, 3 | META_BTREE) {
             let before = vec.len();
-            vec.append(|to| append_root(self.bytes, to));
+            vec.append(|to| append_root(Shape::of(self.tree), self.bytes, to));
             *fields |= kind;
             return vec.len() - before;
         }
@@ -363,21 +372,25 @@ fn wide_counts(image: &[u8]) -> bool {
     image[127] & (1 << 4) != 0
 }
 
-/// The root of a block map as the log holds it: with the long header of a block, and packed for
-/// exactly as many records as it has.
-fn append_root(root: &[u8], to: &mut Vec<u8>) {
+/// The root of a btree as the log holds it: with the long header of a block, and packed for exactly
+/// as many entries as it has.
+fn append_root(shape: Shape, root: &[u8], to: &mut Vec<u8>) {
+    let level = u16::from_be_bytes([root[0], root[1]]);
     let count = usize::from(u16::from_be_bytes([root[2], root[3]]));
-    let most = (root.len() - 4) / 16;
+    let most = shape.root_max(root.len(), level);
     let count = count.min(most);
     let mut header = [0u8; 72];
-    header[0..4].copy_from_slice(&Kind::Bmap.magic().to_be_bytes());
+    header[0..4].copy_from_slice(&shape.kind.magic().to_be_bytes());
     header[4..8].copy_from_slice(&root[0..4]);
     header[8..24].fill(0xff);
     header[24..32].fill(0xff);
     to.extend_from_slice(&header);
-    to.extend_from_slice(&root[4..4 + count * 8]);
-    let pointers = 4 + most * 8;
-    to.extend_from_slice(&root[pointers..pointers + count * 8]);
+    let keys = if level == 0 { shape.record } else { shape.key * shape.keys };
+    to.extend_from_slice(&root[4..4 + count * keys]);
+    if level > 0 {
+        let pointers = 4 + most * keys;
+        to.extend_from_slice(&root[pointers..pointers + count * shape.pointer]);
+    }
 }
 
 #[cfg(test)]

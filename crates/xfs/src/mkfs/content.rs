@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 use super::log_record::unmount_record;
 use super::realtime::RealtimeContent;
 use super::shape::Shape;
-use super::{MkfsError, MkfsReport, Plan, Surroundings};
+use super::{LogPlan, MkfsError, MkfsReport, Plan, Surroundings};
 use crate::format::ag::{RawAgf, RawAgi, VERSION, set_agfl_block};
 use crate::format::attr::{AttrFlags, SfAttr, emit_sf};
 use crate::format::features::Version;
@@ -73,13 +73,22 @@ pub(super) fn build(shape: &Shape, around: &Surroundings) -> Result<Plan, MkfsEr
             writes.push((offset, bytes));
         }
     }
-    let log = geometry.sector(geometry.log_start).bytes();
-    writes.push((log, log_start(shape, &geometry)));
+    let inside = shape.options.log_device.is_none();
+    let log = if inside { geometry.sector(geometry.log_start).bytes() } else { 0 };
+    let zeroes = (log, u64::from(geometry.log_blocks) * u64::from(geometry.block_size));
+    let record = log_start(shape, &geometry);
+    let log = match inside {
+        true => {
+            writes.push((log, record));
+            None
+        }
+        false => Some(LogPlan { bytes: zeroes.1, record }),
+    };
     writes.extend(section.iter().flat_map(|section| section.writes(&geometry)));
     writes.sort_by_key(|write| write.0);
-    let zeroes = vec![(log, u64::from(geometry.log_blocks) * u64::from(geometry.block_size))];
+    let zeroes = if inside { vec![zeroes] } else { Vec::new() };
     let report = MkfsReport { features: geometry.features, geometry };
-    Ok(Plan { zeroes, writes, head, report })
+    Ok(Plan { zeroes, writes, head, log, report })
 }
 
 /// Headers and empty trees of a group that a file system of this shape gets; the superblock's

@@ -26,6 +26,8 @@ pub struct MkfsOptions {
     pub dir_block_size: Option<u32>,
     /// Bytes of the log; None for the default of the size.
     pub log_size: Option<u64>,
+    /// Bytes of the device of an external log; None for a log in the file system.
+    pub log_device: Option<u64>,
     /// Stripe unit of the log in bytes; None for that of the data, or none.
     pub log_sunit: Option<u32>,
     /// A btree of the free inodes.
@@ -113,6 +115,7 @@ impl Default for MkfsOptions {
             inode_percent: None,
             dir_block_size: None,
             log_size: None,
+            log_device: None,
             log_sunit: None,
             finobt: true,
             rmapbt: false,

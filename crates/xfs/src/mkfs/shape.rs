@@ -20,6 +20,9 @@ const LOG_BLOCKS_MIN: u64 = 1280;
 const LOG_DEFAULT: u64 = 64 * MIB;
 const LOG_MAX: u64 = 2038 * MIB;
 
+/// The place of a log that lies in no group.
+const NOWHERE: (u32, u32) = (u32::MAX, 0);
+
 /// A file system that can be made: its superblock, and where the fixed blocks of a group lie.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
@@ -75,7 +78,7 @@ impl Shape {
             first_root,
             roots_end,
             // In none of the new ones.
-            log_place: (u32::MAX, 0),
+            log_place: NOWHERE,
             free_list: free_list(options.rmapbt),
             root_align: geometry.chunks.align,
             chunk_blocks: geometry.chunks.blocks,
@@ -104,18 +107,23 @@ impl Shape {
         let free_list = free_list(options.rmapbt);
         let log = log_blocks(options, &groups, size, roots_end, sunit)?;
         let start = u64::from(roots_end).next_multiple_of(u64::from(sunit / block).max(1));
-        let log_place = ((groups.count / 2) as u32, start as u32);
+        let log_place = match options.log_device {
+            None => ((groups.count / 2) as u32, start as u32),
+            Some(_) => NOWHERE,
+        };
         let mut raw = base_super(options, around);
         raw.sb_dblocks.set(groups.blocks);
         raw.sb_agblocks.set(groups.size as u32);
         raw.sb_agcount.set(groups.count as u32);
         raw.sb_agblklog = (64 - (groups.size - 1).leading_zeros()) as u8;
         raw.sb_logblocks.set(log as u32);
-        raw.sb_logstart.set(u64::from(log_place.0) << raw.sb_agblklog | start);
+        if log_place != NOWHERE {
+            raw.sb_logstart.set(u64::from(log_place.0) << raw.sb_agblklog | start);
+        }
         raw.sb_logsunit.set(sunit.max(1));
         set_realtime(&mut raw, options)?;
-        // As mkfs.xfs takes 0.
-        let percent = options.inode_percent.filter(|&percent| percent > 0);
+        // As mkfs.xfs takes 0: that of 6.1 as the default, that of 7.2 as no limit.
+        let percent = options.inode_percent.filter(|&percent| percent > 0 || options.newest);
         raw.sb_imax_pct = percent.unwrap_or(match size {
             size if size < TIB => 25,
             size if size < 50 * TIB => 5,
@@ -243,6 +251,15 @@ fn log_blocks(
     let smallest = groups.size.min(groups.blocks);
     let high = smallest.saturating_sub(u64::from(roots_end) + 4 + 1) / unit * unit;
     let low = (LOG_MIN / block).max(LOG_BLOCKS_MIN);
+    if let Some(bytes) = options.log_device {
+        let high = (bytes / block).min(LOG_MAX / block) / unit * unit;
+        let blocks = match options.log_size {
+            Some(bytes) => (bytes / block).next_multiple_of(unit),
+            None => bytes / block / unit * unit,
+        };
+        let fits = (low..=high).contains(&blocks);
+        return if fits { Ok(blocks) } else { Err(MkfsError::LogSize { blocks, low, high }) };
+    }
     let blocks = match options.log_size {
         Some(bytes) => (bytes / block).next_multiple_of(unit),
         None => {

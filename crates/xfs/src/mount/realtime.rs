@@ -9,13 +9,15 @@ use rt::Cx;
 use super::MountError;
 use crate::alloc::Space;
 use crate::alloc::realtime::{Realtime, RealtimeFiles};
+use crate::alloc::realtime_trees::{GroupTrees, TreeInode};
 use crate::bmap::{Which, runs};
 use crate::buf::meta::Reader;
 use crate::error::Result;
 use crate::format::dquot::QuotaFlags;
-use crate::format::{At, CorruptKind, Geometry, RawSuper, u32_at, verifier};
+use crate::format::inode::ForkFormat;
+use crate::format::{At, CorruptKind, Geometry, Kind, RawSuper, u32_at, verifier};
 use crate::fs::options::{BesideDevice, MountOptions};
-use crate::metadir;
+use crate::metadir::{self, RealtimeInos};
 use crate::quota::QuotaMode;
 use crate::uncached::UncachedInode;
 
@@ -95,18 +97,33 @@ pub(super) fn open(cx: &mut Cx, space: &Space) -> Result<()> {
     let reader = Reader { bufs: space.log.bufs().clone(), geometry: space.geometry.clone() };
     let blocks = shape.summary_blocks(space.geometry.block_size);
     let (mut groups, mut lock) = (Vec::new(), None);
-    for inos in metadir::realtime_inos(cx, &reader)? {
+    for RealtimeInos { files: inos, trees } in metadir::realtime_inos(cx, &reader)? {
         let inode = UncachedInode::read(cx, space, inos[0])?;
         let bitmap = file_blocks(cx, space, &inode, "bitmap", shape.bitmap_blocks)?;
         lock.get_or_insert(inode.item);
         let inode = UncachedInode::read(cx, space, inos[1])?;
         let summary = file_blocks(cx, space, &inode, "summary", blocks)?;
-        groups.push(RealtimeFiles { inos, bitmap, summary });
+        let trees = GroupTrees::new(
+            tree(cx, space, trees[0], Kind::RealtimeRmap)?,
+            tree(cx, space, trees[1], Kind::RealtimeRefcount)?,
+        );
+        groups.push(RealtimeFiles { inos, bitmap, summary, trees });
     }
     if let Some(lock) = lock {
         space.set_realtime(Realtime::open(cx, space, groups, lock)?);
     }
     Ok(())
+}
+
+/// The inode that holds one of the btrees, where there is one.
+fn tree(cx: &mut Cx, space: &Space, ino: Option<Ino>, kind: Kind) -> Result<Option<TreeInode>> {
+    let Some(ino) = ino else { return Ok(None) };
+    let inode = UncachedInode::read(cx, space, ino)?;
+    if inode.core.format != ForkFormat::MetaBtree {
+        let (number, mode) = (inode.core.format as u8, inode.core.mode);
+        return Err(CorruptKind::ForkFormatOfMode { number, mode }.at(At::Inode(ino)).into());
+    }
+    TreeInode::new(kind, ino, inode.image, inode.item).map(Some)
 }
 
 /// The blocks of one of the files.

@@ -80,14 +80,22 @@ pub(crate) fn check_node(node: &NewNode<'_>) -> std::result::Result<(), Errno> {
     }
 }
 
-/// What a file takes over from its directory. `realtime`: there is a realtime section.
+/// What a new inode takes over from its directory. `realtime`: there is a realtime section.
 fn inherit(parent: &InodeCore, core: &mut InodeCore, realtime: bool) {
-    let mut flags = Flags::NOATIME | Flags::NODUMP | Flags::SYNC | Flags::NODEFRAG;
-    if core.file_type() == 0x4000 {
+    if parent.flags.contains(Flags::PROJINHERIT) {
+        core.project = parent.project;
+    }
+    let directory = core.file_type() == 0x4000;
+    if !directory && core.file_type() != 0x8000 {
+        return;
+    }
+    let mut flags =
+        Flags::NOATIME | Flags::NODUMP | Flags::SYNC | Flags::NODEFRAG | Flags::FILESTREAM;
+    if directory {
         flags |= Flags::PROJINHERIT | Flags::EXTSZINHERIT | Flags::RTINHERIT;
     }
     core.flags = parent.flags & flags;
-    if core.file_type() == 0x8000 {
+    if !directory {
         let asked = |flag| parent.flags.contains(flag);
         core.flags.set(Flags::REALTIME, realtime && asked(Flags::RTINHERIT));
         core.flags.set(Flags::EXTSIZE, asked(Flags::EXTSZINHERIT));
@@ -95,8 +103,9 @@ fn inherit(parent: &InodeCore, core: &mut InodeCore, realtime: bool) {
     if core.flags.intersects(Flags::EXTSZINHERIT | Flags::EXTSIZE) {
         core.extsize = parent.extsize;
     }
-    if parent.flags.contains(Flags::PROJINHERIT) {
-        core.project = parent.project;
+    core.flags2 |= parent.flags2 & (Flags2::DAX | Flags2::COWEXTSIZE);
+    if core.flags2.contains(Flags2::COWEXTSIZE) {
+        core.cowextsize = parent.cowextsize;
     }
 }
 

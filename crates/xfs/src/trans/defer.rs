@@ -1,7 +1,7 @@
 //! The loop that carries out what a transaction deferred.
 
 use std::collections::VecDeque;
-use std::mem::{discriminant, take};
+use std::mem::take;
 use std::sync::Arc;
 
 use rt::Cx;
@@ -76,8 +76,7 @@ impl Trans {
         for work in take(&mut self.deferred) {
             match groups.last_mut() {
                 Some(group)
-                    if group.len() < work.most_together()
-                        && discriminant(&group[0]) == discriminant(&work) =>
+                    if group.len() < work.most_together() && group[0].kinds() == work.kinds() =>
                 {
                     group.push(work);
                 }

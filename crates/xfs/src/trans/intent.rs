@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
-use crate::format::Owner;
 use crate::format::log_item::{
     ItemKind, RawExtent, RawFreeIntent, RawIntent, RawIntentDone, RawMapExtent, RawPhysExtent,
 };
+use crate::format::{Owner, Section};
 use crate::log::item::{ItemCore, LogVec};
 
 /// Extents that one intent names at the most.
@@ -25,8 +25,10 @@ const EXTENTS_MAX: usize = 16;
 /// the log holds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// An extent becomes free space (EFI).
+    /// An extent becomes free space (EFI, EFI_RT).
     Free {
+        /// Where it lies.
+        section: Section,
         /// First block.
         start: u64,
         /// Blocks.
@@ -35,16 +37,10 @@ pub enum Work {
         /// after a crash, when nobody knows.
         owner: Option<Owner>,
     },
-    /// An extent of the realtime section becomes free (EFI_RT). Only recovery meets it: here the
-    /// bitmap changes together with the file's map.
-    FreeRealtime {
-        /// First block.
-        start: u64,
-        /// Blocks.
-        len: u32,
-    },
-    /// The reverse map changes (RUI).
+    /// The reverse map changes (RUI, RUI_RT).
     Rmap {
+        /// Which one.
+        section: Section,
         /// An operation and flags, as the log holds them.
         flags: u32,
         /// Inode or special owner.
@@ -56,8 +52,10 @@ pub enum Work {
         /// Blocks.
         len: u32,
     },
-    /// Reference counts change (CUI).
+    /// Reference counts change (CUI, CUI_RT).
     Refcount {
+        /// Which ones.
+        section: Section,
         /// An operation, as the log holds it.
         flags: u32,
         /// First block.
@@ -81,6 +79,58 @@ pub enum Work {
     /// A parent pointer changes (ATTRI). Only recovery meets it: here pointers change together with
     /// their names.
     Parent(Arc<ParentChange>),
+    /// Two files exchange ranges of their content (XMI). Only recovery meets it.
+    Exchange(Arc<Exchange>),
+}
+
+/// What is left of an exchange of ranges between two files, as an XMI names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exchange {
+    /// The two files; where one is on its own, twice the same.
+    pub sides: [ExchangeSide; 2],
+    /// Blocks.
+    pub blocks: u64,
+    /// See [`exchange_flags`].
+    pub flags: u64,
+}
+
+/// One of the two files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExchangeSide {
+    /// Its inode.
+    pub ino: u64,
+    /// The inode's generation.
+    pub generation: u32,
+    /// The first block of the range in it.
+    pub start: u64,
+    /// Its size afterwards.
+    pub size: u64,
+}
+
+/// What an exchange is to do.
+pub mod exchange_flags {
+    /// Attributes, not content.
+    pub const ATTR_FORK: u64 = 1;
+    /// Both files get new sizes.
+    pub const SET_SIZES: u64 = 2;
+    /// Only what is written in the first file.
+    pub const WRITTEN_ONLY: u64 = 4;
+    /// The first file, or the second one, shares no blocks afterwards.
+    pub const CLEAR_REFLINK: [u64; 2] = [8, 0x10];
+    /// All of them.
+    pub const ALL: u64 = 0x1f;
+}
+
+impl Exchange {
+    /// The item of the log, without its first 16 bytes.
+    fn append(&self, to: &mut Vec<u8>) {
+        let [one, two] = &self.sides;
+        [one.ino, two.ino].iter().for_each(|ino| to.extend_from_slice(&ino.to_le_bytes()));
+        let generations = [one.generation, two.generation];
+        generations.iter().for_each(|number| to.extend_from_slice(&number.to_le_bytes()));
+        let numbers = [one.start, two.start, self.blocks, self.flags, one.size, two.size];
+        numbers.iter().for_each(|number| to.extend_from_slice(&number.to_le_bytes()));
+    }
 }
 
 /// What an ATTRI for a parent pointer asks for.
@@ -97,35 +147,47 @@ pub struct ParentChange {
 }
 
 impl Work {
+    /// An extent of the file system's device becomes free.
+    pub(crate) fn free(start: u64, len: u32, owner: Option<Owner>) -> Work {
+        Work::Free { section: Section::Data, start, len, owner }
+    }
+
     /// Pieces of this kind that one intent names at the most. Linux refuses more maps than one.
     pub(crate) fn most_together(&self) -> usize {
         match self {
-            Work::Bmap { .. } | Work::Parent(_) => 1,
+            Work::Bmap { .. } | Work::Parent(_) | Work::Exchange(_) => 1,
             _ => EXTENTS_MAX,
         }
     }
 
     /// Types of the intent and of its done item.
     pub(crate) fn kinds(&self) -> (ItemKind, ItemKind) {
+        use Section::{Data, Realtime};
         match self {
-            Work::Free { .. } => (ItemKind::Efi, ItemKind::Efd),
-            Work::FreeRealtime { .. } => (ItemKind::EfiRealtime, ItemKind::EfdRealtime),
-            Work::Rmap { .. } => (ItemKind::Rui, ItemKind::Rud),
-            Work::Refcount { .. } => (ItemKind::Cui, ItemKind::Cud),
+            Work::Free { section: Data, .. } => (ItemKind::Efi, ItemKind::Efd),
+            Work::Free { section: Realtime, .. } => (ItemKind::EfiRealtime, ItemKind::EfdRealtime),
+            Work::Rmap { section: Data, .. } => (ItemKind::Rui, ItemKind::Rud),
+            Work::Rmap { section: Realtime, .. } => (ItemKind::RuiRealtime, ItemKind::RudRealtime),
+            Work::Refcount { section: Data, .. } => (ItemKind::Cui, ItemKind::Cud),
+            Work::Refcount { section: Realtime, .. } => {
+                (ItemKind::CuiRealtime, ItemKind::CudRealtime)
+            }
             Work::Bmap { .. } => (ItemKind::Bui, ItemKind::Bud),
             Work::Parent(_) => (ItemKind::Attri, ItemKind::Attrd),
+            Work::Exchange(_) => (ItemKind::Xmi, ItemKind::Xmd),
         }
     }
 
     fn append(&self, to: &mut Vec<u8>) {
         match *self {
-            Work::Free { start, len, .. } | Work::FreeRealtime { start, len } => {
+            Work::Exchange(ref exchange) => exchange.append(to),
+            Work::Free { start, len, .. } => {
                 let mut raw = RawExtent::zeroed();
                 raw.start.set(start);
                 raw.len.set(len);
                 to.extend_from_slice(raw.as_bytes());
             }
-            Work::Rmap { flags, owner, start, offset, len }
+            Work::Rmap { flags, owner, start, offset, len, .. }
             | Work::Bmap { flags, ino: owner, start, offset, len } => {
                 let mut raw = RawMapExtent::zeroed();
                 raw.owner.set(owner);
@@ -135,7 +197,7 @@ impl Work {
                 raw.flags.set(flags);
                 to.extend_from_slice(raw.as_bytes());
             }
-            Work::Refcount { flags, start, len } => {
+            Work::Refcount { flags, start, len, .. } => {
                 let mut raw = RawPhysExtent::zeroed();
                 raw.start.set(start);
                 raw.len.set(len);
@@ -184,7 +246,8 @@ impl IntentItem {
             let mut raw = RawIntent::zeroed();
             raw.kind.set(kind as u16);
             raw.size.set(1);
-            raw.nextents.set(count);
+            // Padding where there is only ever one.
+            raw.nextents.set(if kind == ItemKind::Xmi { 0 } else { count });
             raw.id.set(id);
             region.extend_from_slice(raw.as_bytes());
         }

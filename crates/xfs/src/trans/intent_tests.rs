@@ -45,7 +45,7 @@ fn cut(image: &Path, rmapbt: bool) -> u64 {
                 space.allocate(cx, &mut trans, &AllocRequest::block(goal, OWNER)).expect("a block");
             let start = space.geometry.join(found.start).0;
             let owner = rmapbt.then_some(OWNER);
-            works.push(Work::Free { start, len: found.len, owner });
+            works.push(Work::free(start, found.len, owner));
             trans.commit(cx).expect("committed");
         }
         log.set_finisher(Arc::new(Crash(log.clone())));

@@ -116,7 +116,7 @@ pub(crate) fn attribute(geometry: &Geometry, value: u64) -> u32 {
 
 /// An intent that recovery found: nothing takes more than an attribute.
 pub(crate) fn recovered(geometry: &Geometry) -> u32 {
-    attribute(geometry, 0) + inode(geometry) + dquot_item::LOG_BYTES
+    attribute(geometry, 0) + section_trees(geometry, 16) + inode(geometry) + dquot_item::LOG_BYTES
 }
 
 /// A block of quota records, and its place in the map of the quota inode.
@@ -153,7 +153,17 @@ pub(crate) fn write_many(geometry: &Geometry, files: u32) -> LogReservation {
 pub(crate) fn remap(geometry: &Geometry) -> LogReservation {
     let changed = 2 * EXTENTS_AT_ONCE as u32;
     let map = 2 * map(geometry) + changed * buf(geometry.block_size);
-    LogReservation::new(inode(geometry) + map + extents(geometry, 2 * changed)).times(4)
+    let trees = section_trees(geometry, 2 * changed);
+    LogReservation::new(inode(geometry) + map + trees + extents(geometry, 2 * changed)).times(4)
+}
+
+/// Changing one of the realtime section's btrees in so many places, where there are any: the tree
+/// from its root, the blocks that it takes and gives back, its inode.
+fn section_trees(geometry: &Geometry, changes: u32) -> u32 {
+    match geometry.section_trees() {
+        true => map(geometry) + changes * buf(geometry.block_size) + inode(geometry),
+        false => 0,
+    }
 }
 
 /// Marking a few runs of blocks as written: each may lie in another block of the map, and the
@@ -161,7 +171,8 @@ pub(crate) fn remap(geometry: &Geometry) -> LogReservation {
 pub(crate) fn convert(geometry: &Geometry) -> LogReservation {
     let runs = 2 * EXTENTS_AT_ONCE as u32;
     let map = map(geometry) + runs * buf(geometry.block_size);
-    LogReservation::new(inode(geometry) + map + extents(geometry, runs)).times(2)
+    let trees = section_trees(geometry, 2 * runs);
+    LogReservation::new(inode(geometry) + map + trees + extents(geometry, runs)).times(2)
 }
 
 /// Giving extents of the realtime section to a file, or taking them: bitmap, summary, the counter,
@@ -170,7 +181,9 @@ pub(crate) fn realtime(geometry: &Geometry) -> LogReservation {
     let runs = EXTENTS_AT_ONCE as u32;
     let files = BITMAP_BLOCKS_AT_ONCE + runs * (1 + SUMMARY_WORDS);
     let map = map(geometry) + 2 * runs * buf(geometry.block_size);
-    let bytes = inode(geometry) + map + extents(geometry, 2) + header(geometry);
+    let trees = section_trees(geometry, 4 * runs);
+    let grown = if trees > 0 { 4 * runs } else { 2 };
+    let bytes = inode(geometry) + map + trees + extents(geometry, grown) + header(geometry);
     LogReservation::new(bytes + files * buf(geometry.block_size)).times(2)
 }
 

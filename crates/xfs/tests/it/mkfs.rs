@@ -184,6 +184,75 @@ fn each_kernel_gets_the_bytes_of_the_newest_mkfs_xfs() {
     }
 }
 
+/// Goal: further options, of every letter, make what the newest mkfs.xfs makes of them.
+#[test]
+fn options_make_the_bytes_of_the_newest_mkfs_xfs() {
+    for words in [
+        "-m rmapbt=0",
+        "-m bigtime=0,inobtcount=0 -i nrext64=0",
+        "-m reflink=0",
+        "-m autofsck=repair -n size=16k",
+        "-m finobt=0,inobtcount=0,rmapbt=0 -s size=2048",
+        "-i sparse=0 -n size=64k",
+        "-i size=1024,maxpct=50",
+        "-i size=2048 -m reflink=0",
+        "-i perblock=4",
+        "-i maxpct=0 -n size=32k",
+        "-i sparse=0 -b size=2048",
+        "-b size=1024 -s size=1024",
+        "-b size=2048 -n size=8k",
+        "-b size=8k -l size=70m",
+        "-b size=16k -l size=70m",
+        "-l su=32k",
+        "-l su=256k",
+        "-l size=65m,su=64k",
+        "-d agcount=2",
+        "-d agcount=5 -l size=64m",
+        "-d agsize=100m",
+        "-d agsize=32000b",
+        "-d size=410m,agcount=3 -l lazy-count=1",
+        "-d su=32k,sw=2 -l su=64k",
+        "-d su=64k,sw=1 -n parent=0",
+        "-d sunit=256,swidth=1024",
+        "-d noalign",
+        "-d projinherit=7",
+        "-d extszinherit=16,daxinherit=1",
+        "-d cowextsize=32",
+    ] {
+        compare_newest("7.2", words, 555);
+    }
+}
+
+/// Goal: a file system whose log lies on another device, and that log, are those of mkfs.xfs.
+/// Method: byte for byte, the log whole.
+#[test]
+fn external_logs_are_those_of_mkfs_xfs() {
+    for (words, mib, more) in
+        [("", 64, ""), ("-m reflink=0", 100, ",su=32k"), ("-b size=1024", 80, ",size=70m")]
+    {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (image, log) = (dir.path().join("image"), dir.path().join("log"));
+        std::fs::File::create(&log).and_then(|file| file.set_len(mib << 20)).expect("a file");
+        let uuid = format!("uuid={UUID}");
+        let theirs = format!("{words} -l logdev={}{more}", log.display());
+        let mut args = vec!["-m", &uuid];
+        args.extend(theirs.split_whitespace());
+        newest::mkfs_xfs(&image, 320 << 20, &args);
+        let ours = match more.strip_prefix(',') {
+            Some(more) => format!("{words} -l {more}"),
+            None => words.to_string(),
+        };
+        let mut options = edited(MkfsOptions::compat("7.2").expect("known"), &ours);
+        options.log_device = Some(mib << 20);
+        let plan = plan_of(&options, &ours, 320 << 20);
+        same(&image, &plan, &theirs, true);
+        let record = plan.log.expect("a log on a device of its own").record;
+        let bytes = std::fs::read(&log).expect("the log can be read");
+        assert!(bytes[..record.len()] == record, "{theirs}: the record");
+        assert!(bytes[record.len()..].iter().all(|&byte| byte == 0), "{theirs}: behind the record");
+    }
+}
+
 #[test]
 fn features_and_sizes_make_the_same_bytes_as_mkfs_xfs() {
     for words in [

@@ -30,15 +30,22 @@ struct Section {
     extent: u32,
     /// Bytes of a group; 0 for none.
     group: u32,
+    /// Features of mkfs, which give groups their btrees.
+    trees: &'static str,
 }
 
-const SINGLE: Section = Section { block: 4096, extent: 4096, group: 0 };
-const WIDE: Section = Section { block: 4096, extent: 28 << 10, group: 0 };
-const SMALL: Section = Section { block: 1024, extent: 4096, group: 0 };
+const NONE: &str = "reflink=0,rmapbt=0";
+const SINGLE: Section = Section { block: 4096, extent: 4096, group: 0, trees: NONE };
+const WIDE: Section = Section { extent: 28 << 10, ..SINGLE };
+const SMALL: Section = Section { block: 1024, ..SINGLE };
 /// Block numbers go on from one group to the next; here they do not.
-const GROUPS: Section = Section { block: 4096, extent: 4096, group: 8 << 20 };
-const WIDE_GROUPS: Section = Section { block: 1024, extent: 28 << 10, group: 350 * (28 << 10) };
-const ALL: [Section; 5] = [SINGLE, WIDE, SMALL, GROUPS, WIDE_GROUPS];
+const GROUPS: Section = Section { group: 8 << 20, ..SINGLE };
+const WIDE_GROUPS: Section = Section { block: 1024, group: 350 * (28 << 10), ..WIDE };
+/// As mkfs makes them by default.
+const SHARED: Section = Section { trees: "reflink=1,rmapbt=1", ..GROUPS };
+const COUNTED: Section = Section { trees: "reflink=1,rmapbt=0", ..GROUPS };
+const MAPPED: Section = Section { trees: "reflink=0,rmapbt=1", ..WIDE_GROUPS };
+const ALL: [Section; 8] = [SINGLE, WIDE, SMALL, GROUPS, WIDE_GROUPS, SHARED, COUNTED, MAPPED];
 
 /// Both parts of a device.
 fn parts(device: &Arc<dyn Device>) -> [Arc<dyn Device>; 2] {
@@ -64,14 +71,18 @@ impl Section {
         section.as_file().set_len(bytes - DATA).expect("the file takes its size");
         let (block, extent) = (self.block, self.extent);
         let path = section.path().display();
-        let words =
-            format!("-b size={block} -l size=12m -d rtinherit=1 -r rtdev={path},extsize={extent}");
+        // Where blocks may be shared mkfs.xfs takes no size of extents, not even that of a block.
+        let extent = match self.trees.starts_with("reflink=1") {
+            true => String::new(),
+            false => format!(",extsize={extent}"),
+        };
+        let words = format!("-b size={block} -l size=12m -d rtinherit=1 -r rtdev={path}{extent}");
         match self.group {
             0 => {
                 crate::support::mkfs_xfs(data.path(), DATA >> 20, &format!("-m reflink=0 {words}"))
             }
             group => {
-                let words = format!("-m metadir=1,reflink=0,rmapbt=0 {words},rgsize={group}");
+                let words = format!("-m metadir=1,{} {words},rgsize={group}", self.trees);
                 crate::support::newest_mkfs_xfs(data.path(), DATA, &words);
             }
         }
@@ -192,7 +203,7 @@ fn files_of_the_section_come_and_go() {
 /// done. Method: files until ENOSPC, every second one removed, one that needs all of their space.
 #[test]
 fn a_full_section_gives_enospc_and_its_space_again() {
-    for section in [WIDE, GROUPS] {
+    for section in [WIDE, SHARED] {
         full(section);
     }
 }
@@ -233,8 +244,8 @@ fn full(section: Section) {
 
 #[test]
 fn a_file_holds_what_it_was_given() {
-    for seed in 0..seed_count(5) {
-        let section = ALL[seed as usize % 5];
+    for seed in 0..seed_count(8) {
+        let section = ALL[seed as usize % ALL.len()];
         // Space is given out, and moved, in extents.
         let (bytes, block) = (DATA + (24 << 20), u64::from(section.extent));
         trials::one_file(section, bytes, Cost::xfs(block, bytes / block, 4), seed);
@@ -244,11 +255,139 @@ fn a_file_holds_what_it_was_given() {
 #[test]
 fn what_fsync_promised_is_kept() {
     for seed in 0..seed_count(4) {
-        let cell = [WIDE, WIDE_GROUPS, SMALL, GROUPS, SINGLE][seed as usize % 5];
+        let cells = [SHARED, MAPPED, WIDE, GROUPS, COUNTED, WIDE_GROUPS, SMALL, SINGLE];
+        let cell = cells[seed as usize % cells.len()];
         let run = Recording { cell, seed, bytes: DATA + (24 << 20), cache: 8 << 20 };
         let config = CrashConfig { random: 25, at_flushes_max: 40, ..CrashConfig::new(seed) };
         trials::anything_goes(run, 80, &config);
     }
+}
+
+/// Goal: files of the section share blocks and get their own where one of them is written, through
+/// pages and directly; the btrees of the section grow to two levels and back into their inodes; a
+/// device of another kind is refused. Method: every second block of one file is cloned, then both
+/// are changed and removed.
+#[test]
+fn files_of_the_section_share_blocks() {
+    for section in [SHARED, COUNTED] {
+        crate::support::in_world(move |cx| {
+            let device = section.fresh(cx, DATA + (24 << 20));
+            let fs = section.mount(cx, device.clone(), 8 << 20);
+            let (root, free) = (fs.root(), fs.statfs(cx).expect("statfs").blocks_free);
+            let [a, b] = ["a", "b"].map(|name| crate::world::file(cx, &fs, root, name));
+            let first = fill(1, 1200 * 4096);
+            fs.write(cx, a, 0, &first).expect("write");
+            let mut second = vec![0; first.len()];
+            for block in (0..1200).step_by(2) {
+                let at = block * 4096;
+                fs.clone_range(cx, (a, at as u64), (b, at as u64), 4096).expect("clone");
+                second[at..at + 4096].copy_from_slice(&first[at..at + 4096]);
+            }
+            second.truncate(1199 * 4096);
+            let mut first = first;
+            let new = fill(2, 70_000);
+            fs.write(cx, a, 10_000, &new).expect("write");
+            first[10_000..80_000].copy_from_slice(&new);
+            fs.write_direct(cx, b, 100 * 4096, &new[..8 * 4096]).expect("direct write");
+            second[100 * 4096..108 * 4096].copy_from_slice(&new[..8 * 4096]);
+            fs.unmount(cx).expect("unmount");
+            sound(section, cx, &device, "shared");
+            let fs = section.mount(cx, device.clone(), 8 << 20);
+            assert!(read_all(cx, &fs, a, first.len() + 1) == first);
+            assert!(read_all(cx, &fs, b, first.len() + 1) == second);
+            fs.fallocate(cx, a, FallocMode::PunchHole, 300_000, 2_000_000).expect("punch");
+            fs.unshare_range(cx, b, 3_000_000, 500_000).expect("unshare");
+            fs.unlink(cx, root, b"a").expect("unlink");
+            assert!(read_all(cx, &fs, b, first.len() + 1) == second);
+            fs.unlink(cx, root, b"b").expect("unlink");
+            assert_eq!(fs.statfs(cx).expect("statfs").blocks_free, free);
+            fs.unmount(cx).expect("unmount");
+            sound(section, cx, &device, "removed");
+        });
+    }
+}
+
+/// What `md5sum` says of some bytes.
+fn md5(bytes: &[u8]) -> String {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), bytes).expect("written");
+    let args: [&dyn AsRef<std::ffi::OsStr>; 1] = [&file.path()];
+    let output = judge::run("md5sum", &args);
+    crate::support::text(&output).split_whitespace().next().expect("a sum").to_owned()
+}
+
+/// What the guest does: recovers our log, shows the sums, changes files, shows the sums again, and
+/// ends with a log that is not clean.
+const JOB: &str = "modprobe xfs
+mount -o rtdev=/dev/vdb /dev/vda /mnt || exit 1
+cd /mnt
+for f in *; do echo OURS $f $(md5sum <$f); done
+cp a c; xfs_io -f -c 'reflink b' d; xfs_io -c 'pwrite -S 0x77 40000 50000' -c fsync d
+xfs_io -c 'fpunch 100000 1000000' -c fsync a; xfs_io -f -c 'reflink c 0 0 400000' e
+seq 4096 8192 405504 | while read n; do echo reflink c $n $n 4096; done | xfs_io -f g >/dev/null
+sync; xfs_io -c 'truncate 500000' c; rm b; xfs_io -c fsync a
+for f in *; do echo KERNEL $f $(md5sum <$f); done
+xfs_io -x -c 'shutdown -f' /mnt; cd /; umount /mnt
+";
+
+/// Goal: a kernel with realtime groups recovers our log, shared blocks and all, and we recover its
+/// own. Method: the command in `IOPATH_GUEST` runs a script in a guest with two disks (script,
+/// disk, disk); without it nothing is done. Sums of all files are compared in both directions.
+#[test]
+fn logs_are_recovered_in_turns_with_a_kernel_in_a_guest() {
+    let Ok(guest) = std::env::var("IOPATH_GUEST") else { return };
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let paths = ["job", "data", "section"].map(|name| dir.path().join(name));
+    std::fs::write(&paths[0], JOB).expect("written");
+    let places = [paths[1].clone(), paths[2].clone()];
+    let ours = crate::support::in_world(move |cx| {
+        let device = SHARED.fresh(cx, DATA + (64 << 20));
+        let fs = SHARED.mount(cx, device.clone(), 8 << 20);
+        let root = fs.root();
+        let [a, b] = ["a", "b"].map(|name| crate::world::file(cx, &fs, root, name));
+        fs.write(cx, a, 0, &fill(1, 1200 * 4096)).expect("write");
+        for at in (0..1200).step_by(2).map(|block| block * 4096) {
+            fs.clone_range(cx, (a, at), (b, at), 4096).expect("clone");
+        }
+        fs.write(cx, a, 10_000, &fill(2, 70_000)).expect("write");
+        fs.fallocate(cx, b, FallocMode::PunchHole, 300_000, 600_000).expect("punch");
+        fs.sync(cx).expect("sync");
+        let sums = [a, b].map(|ino| md5(&read_all(cx, &fs, ino, 1200 * 4096)));
+        let image = device.snapshot();
+        let (data, section) = image.split_at(DATA as usize);
+        std::fs::write(&places[0], data).expect("written");
+        std::fs::write(&places[1], section).expect("written");
+        fs.shutdown_hard();
+        sums
+    });
+    let mut words = guest.split_whitespace();
+    let mut command = std::process::Command::new(words.next().expect("a program"));
+    let output = command.args(words).args(&paths).output().expect("the guest runs");
+    let text = crate::support::text(&output);
+    let sums = |who: &str| {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(who));
+        let pair = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            (words[0].to_owned(), words[1].to_owned())
+        };
+        lines.map(pair).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let seen: Vec<_> = sums("OURS ").into_values().collect();
+    assert_eq!(seen, ours, "{text}");
+    let theirs = sums("KERNEL ");
+    assert_eq!(theirs.len(), 5, "{text}");
+    let image = [&paths[1], &paths[2]].map(|path| std::fs::read(path).expect("read")).concat();
+    crate::support::in_world(move |cx| {
+        let device = loaded(&image);
+        let fs = SHARED.mount(cx, device.clone(), 8 << 20);
+        assert!(fs.recovery().is_some(), "its log was not clean");
+        for (name, sum) in theirs {
+            let ino = fs.lookup(cx, fs.root(), name.as_bytes()).expect("a name").ino;
+            assert_eq!(md5(&read_all(cx, &fs, ino, 8 << 20)), sum, "{name}");
+        }
+        fs.unmount(cx).expect("unmount");
+        sound(SHARED, cx, &device, "recovered");
+    });
 }
 
 /// Bytes of a file of the images that kernel 7.2 made.
@@ -267,9 +406,8 @@ fn packed(name: &str) -> Arc<MemoryDevice> {
 }
 
 /// Goal: files in groups of a realtime section (metadir) are read, those that share blocks too;
-/// from a clean image, and from one whose log holds intents of the section. Writing and checking
-/// what has btrees of the section are refused by name. Method: images of kernel 7.2, their content
-/// by rule.
+/// from a clean image, and from one whose log holds intents of the section, which a mount for
+/// writing carries out. Method: images of kernel 7.2, their content by rule.
 #[test]
 fn groups_of_a_section_are_read() {
     for (name, clean) in [("groups", true), ("groups-dirty", false)] {
@@ -298,12 +436,23 @@ fn groups_of_a_section_are_read() {
             }
             assert!(read_all(cx, &fs, shared, 8 << 20) == expected, "{name}: g5");
             fs.unmount(cx).expect("unmount");
-            let options = MountOptions { read_only: false, ..options };
-            let refused = Xfs::mount(cx, &queues[0], &pages, options).err().expect("refused");
-            assert!(refused.to_string().contains("realtime"), "{refused}");
-            let report = xfs::check(cx, &queues[0], &CheckOptions::default()).expect("memory");
-            assert!(report.findings[0].to_string().contains("rmapbt"), "{:?}", report.findings);
             assert!(data.snapshot() == before, "{name}: the device was written");
+            let options = MountOptions { read_only: false, ..options };
+            let fs = Xfs::mount(cx, &queues[0], &pages, options).expect("a mount for writing");
+            let shared = fs.lookup(cx, fs.root(), b"g5").expect("g5").ino;
+            fs.write(cx, shared, 4096, &[7; 4096]).expect("write");
+            expected[4096..8192].fill(7);
+            fs.unlink(cx, dir, b"f3").expect("unlink");
+            fs.fsync(cx, shared, false).expect("fsync");
+            assert!(read_all(cx, &fs, shared, 8 << 20) == expected, "{name}: g5");
+            fs.unmount(cx).expect("unmount");
+            let report = xfs::check(cx, &queues[0], &CheckOptions::default()).expect("memory");
+            assert_eq!(report.findings, [], "{name}");
+            let files = [&data, &section].map(|part| judge::write_sparse(&part.snapshot()));
+            let args: [&dyn AsRef<std::ffi::OsStr>; 4] =
+                [&"-n", &"-r", &files[1].path(), &files[0].path()];
+            let output = newest::run("xfs_repair", &args);
+            assert!(output.status.success(), "{name}: {}", crate::support::text(&output));
         });
     }
 }

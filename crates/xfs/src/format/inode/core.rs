@@ -17,6 +17,8 @@ pub enum ForkFormat {
     Extents = 2,
     /// The root of a btree of extents.
     Btree = 3,
+    /// The root of a btree that an inode of the file system itself holds in the place of content.
+    MetaBtree = 5,
 }
 
 impl ForkFormat {
@@ -27,6 +29,7 @@ impl ForkFormat {
             1 => ForkFormat::Local,
             2 => ForkFormat::Extents,
             3 => ForkFormat::Btree,
+            5 => ForkFormat::MetaBtree,
             _ => return None,
         })
     }
@@ -130,7 +133,7 @@ impl InodeCore {
         let format = ForkFormat::from_number(number)
             .ok_or_else(|| CorruptKind::ForkFormat { number }.at(at))?;
         let attr_format = ForkFormat::from_number(attr_number)
-            .filter(|&format| format != ForkFormat::Device)
+            .filter(|&format| !matches!(format, ForkFormat::Device | ForkFormat::MetaBtree))
             .or((raw.di_forkoff == 0 && attr_number == 0).then_some(ForkFormat::Extents))
             .ok_or_else(|| CorruptKind::ForkFormat { number: attr_number }.at(at))?;
         let core = InodeCore::unchecked(raw, format, attr_format);
@@ -181,11 +184,12 @@ impl InodeCore {
     }
 
     fn check(&self, slot: usize, geometry: &Geometry, at: At) -> Result<(), Corrupt> {
-        use ForkFormat::{Btree, Device, Extents, Local};
+        use ForkFormat::{Btree, Device, Extents, Local, MetaBtree};
         let number = self.format as u8;
         let usual = match self.file_type() {
             0x1000 | 0x2000 | 0x6000 | 0xc000 => self.format == Device,
             0x4000 => matches!(self.format, Local | Extents | Btree),
+            0x8000 if self.format == MetaBtree => self.flags2.contains(Flags2::METADATA),
             0x8000 => matches!(self.format, Extents | Btree),
             0xa000 => matches!(self.format, Local | Extents),
             _ => return Err(CorruptKind::InodeMode { mode: self.mode }.at(at)),
@@ -252,6 +256,9 @@ impl InodeCore {
     }
 }
 
+/// Bytes of the root of a btree in an inode of the file system at the least: one child.
+const META_ROOT_MIN: usize = 4 + 48;
+
 fn check_count(
     format: ForkFormat,
     count: u64,
@@ -262,6 +269,7 @@ fn check_count(
     let inline = (room / 16) as u64;
     let fits = match format {
         ForkFormat::Device | ForkFormat::Local => count == 0,
+        ForkFormat::MetaBtree => count == 0 && room >= META_ROOT_MIN,
         ForkFormat::Extents => count <= inline,
         ForkFormat::Btree => count > inline.min(1) && room >= 20,
     };

@@ -199,6 +199,11 @@ impl Geometry {
         }
     }
 
+    /// Whether the realtime section has btrees of its own.
+    pub fn section_trees(&self) -> bool {
+        self.realtime.groups.is_some() && (self.features.rmapbt() || self.features.reflink())
+    }
+
     /// Whether metadata have the forms of version 4, without checksums.
     pub fn v4(&self) -> bool {
         self.features.number < 5

@@ -151,6 +151,12 @@ impl RealtimeShape {
         first.checked_add(count).is_some_and(|end| end <= length)
     }
 
+    /// The group of a block, and the block's number in it.
+    pub fn place_of(&self, block: FsBlock) -> (u32, u32) {
+        let (group, inside) = self.groups.map_or((0, block.0), |groups| groups.split(block));
+        (group as u32, inside as u32)
+    }
+
     /// The block's number counted from the start of the section, without gaps.
     pub fn linear(&self, block: FsBlock) -> u64 {
         let Some(groups) = self.groups else { return block.0 };

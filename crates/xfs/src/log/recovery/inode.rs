@@ -9,12 +9,12 @@ use super::RecoveryContext;
 use super::transaction::LoggedItem;
 use crate::buf::{BufCache, BufMap, LockedBuf, RAW};
 use crate::error::Result;
-use crate::format::btree::LONG_HEADER;
-use crate::format::inode::CORE_SIZE_V4;
+use crate::format::btree::{LONG_HEADER, Shape};
+use crate::format::inode::{CORE_SIZE_V4, MetadataType};
 use crate::format::log_item::{InodeFields, RawInodeItem};
 use crate::format::{At, Kind, put_u16, u16_at, u64_at, verifier};
 use crate::log::LogError;
-use crate::log::inode_item::{CORE, swap_core};
+use crate::log::inode_item::{CORE, META_BTREE, swap_core};
 
 /// An inode's change.
 pub(super) struct InodeRecord {
@@ -46,17 +46,46 @@ const FLUSH_COUNT: usize = 30;
 
 /// Where a core says what form the data fork has.
 const FORMAT: usize = 5;
-/// The form of a btree of the realtime section, in an inode of the file system's own.
-const META_BTREE: u8 = 5;
+/// Where a core says what an inode of the file system itself holds.
+const METATYPE: usize = 6;
 
 /// Where the forks begin.
 fn literal(context: &RecoveryContext) -> usize {
     if context.v4 { CORE_SIZE_V4 } else { CORE }
 }
 
-/// Bytes of the header that a block map's root has in the log.
-fn root_header(context: &RecoveryContext) -> usize {
-    if context.v4 { Kind::Bmap.header_v4() } else { LONG_HEADER }
+/// How the root of a tree is laid out, and the bytes of the header that it has in the log.
+#[derive(Clone, Copy)]
+struct RootShape {
+    shape: Shape,
+    header: usize,
+}
+
+impl RootShape {
+    /// That of a block map.
+    fn of_map(context: &RecoveryContext) -> RootShape {
+        let header = if context.v4 { Kind::Bmap.header_v4() } else { LONG_HEADER };
+        RootShape { shape: Shape::of(Kind::Bmap), header }
+    }
+
+    /// That in the data fork of an inode with this core, in the log's byte order.
+    fn of_data(core: &[u8], context: &RecoveryContext) -> Option<RootShape> {
+        let map = RootShape::of_map(context);
+        if core[FORMAT] != META_BTREE {
+            return Some(map);
+        }
+        let number = u16::from_le_bytes([core[METATYPE], core[METATYPE + 1]]);
+        let kind = MetadataType::tree_of(number)?;
+        Some(RootShape { shape: Shape::of(kind), ..map })
+    }
+
+    /// Bytes of an entry's record or keys, and of its pointer.
+    fn entry(&self, level: u16) -> [usize; 2] {
+        match level {
+            0 => [self.shape.record, 0],
+            _ => [self.shape.key * self.shape.keys, self.shape.pointer],
+        }
+    }
 }
 
 /// Checks an inode item and takes it apart.
@@ -126,20 +155,22 @@ fn check_forks(tid: u32, record: &InodeRecord, context: &RecoveryContext) -> Res
             return Err(LogError::ItemValue { tid, what, found }.into());
         }
     };
+    let map = RootShape::of_map(context);
+    let Some(data) = RootShape::of_data(&record.core, context) else {
+        let found =
+            u64::from(u16::from_le_bytes([record.core[METATYPE], record.core[METATYPE + 1]]));
+        return Err(LogError::ItemValue { tid, what: "type of a metadata inode", found }.into());
+    };
     let forks = [
-        (&record.data, data_room, record.fields.contains(InodeFields::DBROOT)),
-        (&record.attr, attr_room, record.fields.contains(InodeFields::ABROOT)),
+        (&record.data, data_room, record.fields.contains(InodeFields::DBROOT).then_some(data)),
+        (&record.attr, attr_room, record.fields.contains(InodeFields::ABROOT).then_some(map)),
     ];
-    for (fork, room, is_root) in forks {
+    for (fork, room, root) in forks {
         let Some(bytes) = fork else { continue };
-        let needed = match is_root {
-            // Of a btree of the realtime section.
-            true if record.core[FORMAT] == META_BTREE => {
-                bytes.len().saturating_sub(root_header(context)) + 4
-            }
-            true => root_size(tid, bytes, room, context)?,
+        let needed = match root {
+            Some(root) => root_size(tid, bytes, room, &root)?,
             // A fork may be padded to four bytes where the room is not.
-            false => bytes.len(),
+            None => bytes.len(),
         };
         if needed > room {
             let (what, found) = ("a fork of an inode", needed as u64);
@@ -149,22 +180,25 @@ fn check_forks(tid: u32, record: &InodeRecord, context: &RecoveryContext) -> Res
     Ok(())
 }
 
-/// Bytes of a block map's root in the inode.
-fn root_size(tid: u32, bytes: &[u8], room: usize, context: &RecoveryContext) -> Result<usize> {
-    let header = root_header(context);
-    let (what, found, expected) = ("a block map's root", bytes.len() as u64, header as u64);
-    if bytes.len() < header || !(bytes.len() - header).is_multiple_of(16) || room < 4 {
-        return Err(LogError::ItemLength { tid, what, found, expected }.into());
+/// Bytes of a btree's root in the inode.
+fn root_size(tid: u32, bytes: &[u8], room: usize, root: &RootShape) -> Result<usize> {
+    let (what, found, expected) = ("a btree's root", bytes.len() as u64, root.header as u64);
+    let short = LogError::ItemLength { tid, what, found, expected };
+    if bytes.len() < root.header || room < 4 {
+        return Err(short.into());
     }
-    let count = usize::from(u16_at(bytes, 6));
-    let most = (bytes.len() - header) / 16;
-    if count > most || count > (room - 4) / 16 {
+    let (level, count) = (u16_at(bytes, 4), usize::from(u16_at(bytes, 6)));
+    let [key, pointer] = root.entry(level);
+    let (entry, packed) = (key + pointer, bytes.len() - root.header);
+    // The log pads a region to four bytes, which all entries are multiples of.
+    if !packed.is_multiple_of(entry) {
+        return Err(short.into());
+    }
+    if count > packed / entry || count > root.shape.root_max(room, level) {
         let found = count as u64;
-        return Err(
-            LogError::ItemValue { tid, what: "records of a block map's root", found }.into()
-        );
+        return Err(LogError::ItemValue { tid, what: "records of a btree's root", found }.into());
     }
-    Ok(4 + count * 16)
+    Ok(4 + count * entry)
 }
 
 /// Brings an inode's change into its cluster, which is answered; None if the device has a newer
@@ -237,38 +271,30 @@ fn apply(record: &InodeRecord, inode: &mut [u8], context: &RecoveryContext) {
     if record.fields.contains(InodeFields::DEV) {
         data[..4].copy_from_slice(&record.rdev.to_be_bytes());
     }
-    let header = root_header(context);
+    let root_of = |field, root| record.fields.contains(field).then_some(root).flatten();
     if let Some(bytes) = &record.data {
-        let meta = core[FORMAT] == META_BTREE;
-        put_fork(data, bytes, record.fields.contains(InodeFields::DBROOT), meta, header);
+        let root = RootShape::of_data(&record.core, context);
+        put_fork(data, bytes, root_of(InodeFields::DBROOT, root));
     }
     if let Some(bytes) = &record.attr {
-        put_fork(attr, bytes, record.fields.contains(InodeFields::ABROOT), false, header);
+        let root = Some(RootShape::of_map(context));
+        put_fork(attr, bytes, root_of(InodeFields::ABROOT, root));
     }
 }
 
-/// Puts what the log holds of a fork into its place; a root has `header` bytes in front in the log.
-fn put_fork(room: &mut [u8], bytes: &[u8], is_root: bool, records_in_root: bool, header: usize) {
-    if !is_root {
+/// Puts what the log holds of a fork into its place.
+fn put_fork(room: &mut [u8], bytes: &[u8], root: Option<RootShape>) {
+    let Some(root) = root else {
         room[..bytes.len()].copy_from_slice(bytes);
         return;
-    }
-    if records_in_root {
-        // Levels and count, then records: a root with keys and pointers is not read here, and
-        // such file systems are not written.
-        if u16_at(bytes, 4) == 0 {
-            room[..4].copy_from_slice(&bytes[4..8]);
-            let records = &bytes[header..];
-            room[4..4 + records.len()].copy_from_slice(records);
-        }
-        return;
-    }
-    // From the log's packing, for as many records as the region holds, to the inode's.
-    let count = usize::from(u16_at(bytes, 6));
-    let (packed, most) = ((bytes.len() - header) / 16, (room.len() - 4) / 16);
+    };
+    // From the log's packing, for as many entries as the region holds, to the inode's.
+    let (level, count) = (u16_at(bytes, 4), usize::from(u16_at(bytes, 6)));
+    let [key, pointer] = root.entry(level);
+    let packed = (bytes.len() - root.header) / (key + pointer);
+    let most = root.shape.root_max(room.len(), level);
     room[..4].copy_from_slice(&bytes[4..8]);
-    room[4..4 + count * 8].copy_from_slice(&bytes[header..header + count * 8]);
-    let from = header + packed * 8;
-    let to = 4 + most * 8;
-    room[to..to + count * 8].copy_from_slice(&bytes[from..from + count * 8]);
+    room[4..4 + count * key].copy_from_slice(&bytes[root.header..root.header + count * key]);
+    let (from, to) = (root.header + packed * key, 4 + most * key);
+    room[to..to + count * pointer].copy_from_slice(&bytes[from..from + count * pointer]);
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 mod attribute;
+mod exchange;
 
 use super::transaction::LoggedItem;
 use crate::error::Result;
+use crate::format::Section;
 use crate::format::log::Lsn;
 use crate::format::log_item::{
     ItemKind, RawExtent, RawFreeIntent, RawIntent, RawIntentDone, RawMapExtent, RawPhysExtent,
@@ -68,11 +70,10 @@ pub(super) fn parse(tid: u32, kind: ItemKind, item: &LoggedItem) -> Result<Logge
     if let Some((intent, id)) = intent_of {
         return Ok(Logged::Done(intent, id.ok_or_else(short)?));
     }
-    let raw = RawIntent::view(bytes).ok_or_else(short)?;
-    if matches!(kind, ItemKind::Xmi | ItemKind::RuiRealtime | ItemKind::CuiRealtime) {
-        // Known, so that a finished one is passed over; an open one is refused by name.
-        return Ok(Logged::Intent(kind, raw.id.get(), Vec::new()));
+    if kind == ItemKind::Xmi {
+        return exchange::parse_exchange(tid, bytes);
     }
+    let raw = RawIntent::view(bytes).ok_or_else(short)?;
     let (id, count) = (raw.id.get(), raw.nextents.get());
     if count == 0 || count > EXTENTS_MAX {
         let (what, found) = ("extents of an intent", u64::from(count));
@@ -84,7 +85,7 @@ pub(super) fn parse(tid: u32, kind: ItemKind, item: &LoggedItem) -> Result<Logge
 fn work(tid: u32, kind: ItemKind, bytes: &[u8], count: usize) -> Result<Vec<Work>> {
     let full = match kind {
         ItemKind::Efi | ItemKind::EfiRealtime => size_of::<RawExtent>(),
-        ItemKind::Cui => size_of::<RawPhysExtent>(),
+        ItemKind::Cui | ItemKind::CuiRealtime => size_of::<RawPhysExtent>(),
         _ => size_of::<RawMapExtent>(),
     };
     // Hosts of 32 bits leave the padding of a free extent out.
@@ -101,13 +102,18 @@ fn one(tid: u32, kind: ItemKind, bytes: &[u8]) -> Result<Work> {
     let bad = |what, flags: u32| LogError::ItemValue { tid, what, found: u64::from(flags) };
     let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
     let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+    let section = Section::of(matches!(
+        kind,
+        ItemKind::EfiRealtime | ItemKind::RuiRealtime | ItemKind::CuiRealtime
+    ));
     Ok(match kind {
-        ItemKind::EfiRealtime => Work::FreeRealtime { start: number(0), len: half(8) },
-        ItemKind::Efi => Work::Free { start: number(0), len: half(8), owner: None },
-        ItemKind::Cui => {
+        ItemKind::Efi | ItemKind::EfiRealtime => {
+            Work::Free { section, start: number(0), len: half(8), owner: None }
+        }
+        ItemKind::Cui | ItemKind::CuiRealtime => {
             let flags = half(12);
             RefcountOp::from_flags(flags).ok_or_else(|| bad("operation of a CUI", flags))?;
-            Work::Refcount { flags, start: number(0), len: half(8) }
+            Work::Refcount { section, flags, start: number(0), len: half(8) }
         }
         _ => {
             let (owner, start, offset) = (number(0), number(8), number(16));
@@ -119,7 +125,7 @@ fn one(tid: u32, kind: ItemKind, bytes: &[u8]) -> Result<Work> {
                 Work::Bmap { flags, ino: owner, start, offset, len }
             } else {
                 RmapOp::from_flags(flags).ok_or_else(|| bad("operation of a RUI", flags))?;
-                Work::Rmap { flags, owner, start, offset, len }
+                Work::Rmap { section, flags, owner, start, offset, len }
             }
         }
     })

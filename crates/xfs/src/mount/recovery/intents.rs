@@ -17,20 +17,24 @@ use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::inode::{Flags2, ForkFormat};
 use crate::format::log_item::{BMAP_ATTR_FORK, BMAP_UNWRITTEN, ItemKind, RmapOp};
-use crate::format::{AgExtent, At, CorruptKind, FsExtent, Owner};
+use crate::format::{AgExtent, At, CorruptKind, FsExtent, Owner, Section};
 use crate::log::recovery::Unfinished;
-use crate::trans::intent::{ParentChange, Work};
+use crate::mount::recovery::exchange::{ExchangedFile, exchange_step};
+use crate::trans::intent::{Exchange, ExchangeSide, ParentChange, Work};
 use crate::trans::{Finished, IntentFinisher, Trans, reservations};
 use crate::uncached::UncachedInode;
 
 /// The kinds of intents that can be carried out.
-pub(crate) const CAN_FINISH: [ItemKind; 6] = [
+pub(crate) const CAN_FINISH: [ItemKind; 9] = [
     ItemKind::Efi,
     ItemKind::EfiRealtime,
     ItemKind::Rui,
+    ItemKind::RuiRealtime,
     ItemKind::Cui,
+    ItemKind::CuiRealtime,
     ItemKind::Bui,
     ItemKind::Attri,
+    ItemKind::Xmi,
 ];
 
 /// What a BUI asks for.
@@ -49,7 +53,8 @@ pub(crate) fn finish_intents(
 ) -> Result<()> {
     let finisher = Arc::new(Finisher::new(space.clone()));
     space.log.set_finisher(finisher.clone());
-    let inode = |work: &Work| matches!(work, Work::Bmap { .. } | Work::Parent(_));
+    let inode =
+        |work: &Work| matches!(work, Work::Bmap { .. } | Work::Parent(_) | Work::Exchange(_));
     let inodes = unfinished.iter().any(|intent| inode(&intent.work[0]));
     let bytes = reservations::recovered(&space.geometry);
     space.log.finish_recovered(cx, unfinished, bytes)?;
@@ -80,7 +85,7 @@ struct MapChange {
 impl IntentFinisher for Finisher {
     fn finish(&self, cx: &mut Cx, trans: &mut Trans, work: &Work) -> Result<Finished> {
         match *work {
-            Work::Free { start, len, owner: None } => {
+            Work::Free { section: Section::Data, start, len, owner: None } => {
                 let extent = FsExtent { start: FsBlock(start), len };
                 match self.has_owner(extent) {
                     true => self.free(cx, trans, extent),
@@ -100,6 +105,7 @@ impl IntentFinisher for Finisher {
                 self.change_parent(cx, trans, change)?;
                 Ok(Finished::Done)
             }
+            Work::Exchange(ref exchange) => self.exchange(cx, trans, exchange),
             _ => self.space.finish(cx, trans, work),
         }
     }
@@ -127,7 +133,7 @@ impl Finisher {
         let agf = space.lock(cx, trans, place.ag)?;
         let owners = space.owners(cx, trans, &agf, range)?;
         let [one] = owners[..] else {
-            return space.finish(cx, trans, &Work::Free { start: start.0, len, owner: None });
+            return space.finish(cx, trans, &Work::free(start.0, len, None));
         };
         let owner = Owner { owner: one.owner, offset: one.offset };
         let skip = u64::from(place.block.saturating_sub(one.start));
@@ -168,12 +174,49 @@ impl Finisher {
         Ok(())
     }
 
+    /// Exchanges the first run of two ranges where one of the files has something; what is left
+    /// goes on in the next transaction.
+    fn exchange(&self, cx: &mut Cx, trans: &mut Trans, exchange: &Exchange) -> Result<Finished> {
+        let [one, two] = exchange.sides;
+        let first = self.exchanged_file(cx, &one)?;
+        let mut files = match one.ino == two.ino {
+            true => vec![first],
+            false => vec![first, self.exchanged_file(cx, &two)?],
+        };
+        let mut left = *exchange;
+        let done = exchange_step(cx, &self.space, trans, &mut files, &mut left);
+        for ExchangedFile { mut inode, fork } in files {
+            inode.store(Which::Data, &fork);
+            inode.log(trans);
+            self.inodes.lock(cx).insert(inode.ino, inode);
+        }
+        done?;
+        Ok(match left.blocks {
+            0 => Finished::Done,
+            _ => Finished::Again(Work::Exchange(Arc::new(left))),
+        })
+    }
+
+    fn exchanged_file(&self, cx: &mut Cx, side: &ExchangeSide) -> Result<ExchangedFile> {
+        let inode = self.newest_image_of(cx, Ino(side.ino), side.generation)?;
+        let fork = inode.whole_fork(cx, &self.space, Which::Data)?;
+        let plain = matches!(fork.format, ForkFormat::Extents | ForkFormat::Btree);
+        if !plain || inode.core.file_type() != 0x8000 {
+            let (number, mode) = (fork.format as u8, inode.core.mode);
+            return Err(CorruptKind::ForkFormatOfMode { number, mode }
+                .at(At::Inode(inode.ino))
+                .into());
+        }
+        Ok(ExchangedFile { inode, fork })
+    }
+
     /// Puts an extent into a file's map, or takes it out; the reverse map follows.
     fn change_map(&self, cx: &mut Cx, trans: &mut Trans, change: &MapChange) -> Result<()> {
         let MapChange { ino, which, op, extent } = *change;
         let at = At::Inode(ino);
-        extent.check(&self.space.geometry, false, at)?;
         let mut inode = self.newest_image(cx, ino)?;
+        let section = Section::of(which == Which::Data && inode.core.is_realtime());
+        extent.check(&self.space.geometry, section == Section::Realtime, at)?;
         let mut fork = inode.whole_fork(cx, &self.space, which)?;
         if !matches!(fork.format, ForkFormat::Extents | ForkFormat::Btree) {
             let number = fork.format as u8;
@@ -192,7 +235,7 @@ impl Finisher {
                 inode.edit(space, &mut fork, which).add(cx, trans, extent)?;
                 inode.core.blocks += count;
                 let op = if shared { RmapOp::MapShared } else { RmapOp::Map };
-                self.owner_changes(trans, op, change, &extent);
+                self.owner_changes(trans, section, op, change, &extent);
             }
             UNMAP => {
                 let mut edit = inode.edit(space, &mut fork, which);
@@ -200,7 +243,7 @@ impl Finisher {
                 let op = if shared { RmapOp::UnmapShared } else { RmapOp::Unmap };
                 for extent in &gone {
                     inode.core.blocks -= u64::from(extent.count);
-                    self.owner_changes(trans, op, change, extent);
+                    self.owner_changes(trans, section, op, change, extent);
                 }
             }
             _ => {
@@ -214,9 +257,16 @@ impl Finisher {
         Ok(())
     }
 
-    fn owner_changes(&self, trans: &mut Trans, op: RmapOp, change: &MapChange, extent: &Extent) {
+    fn owner_changes(
+        &self,
+        trans: &mut Trans,
+        section: Section,
+        op: RmapOp,
+        change: &MapChange,
+        extent: &Extent,
+    ) {
         let attr = change.which == Which::Attr;
         let owner = Owner::fork(change.ino.0, attr, extent.offset, extent.unwritten);
-        self.space.defer_rmap(trans, op, owner, extent.blocks());
+        self.space.defer_rmap(trans, section, op, owner, extent.blocks());
     }
 }

@@ -13,6 +13,7 @@ use rt::Cx;
 use crate::alloc::Space;
 use crate::bmap::Which;
 use crate::error::{Result, XfsError};
+use crate::format::Section;
 use crate::format::extent::Extent;
 use crate::format::log_item::RefcountOp;
 use crate::log::{Log, LogOptions};
@@ -59,6 +60,7 @@ fn works(cx: &mut Cx, space: &Space, from: u64, to: u64) -> Vec<Work> {
         len: extent.count,
     };
     let count = |op: RefcountOp, extent: &Extent| Work::Refcount {
+        section: Section::Data,
         flags: op as u32,
         start: extent.start.0,
         len: extent.count,
