@@ -37,6 +37,7 @@ const JUDGES: &[(&str, &str)] = &[
     ("qemu-io", "qemu-utils"),
     ("curl", "curl"),
     ("img2simg", "android-sdk-libsparse-utils"),
+    ("fsverity", "fsverity"),
     ("fusermount3", "fuse3"),
     ("fuse2fs", "fuse2fs"),
     ("sysbench", "sysbench"),

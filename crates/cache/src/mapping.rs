@@ -30,7 +30,7 @@ mod tests;
 mod writeout;
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::page::is_zero;
@@ -121,7 +121,7 @@ pub struct Mapping {
     serial: u64,
     ops: Weak<dyn IomapOps>,
     /// See [`IomapOps::is_encoded`].
-    encoded: bool,
+    encoded: AtomicBool,
     /// File size in bytes. Changed under `state`, read anywhere.
     size: AtomicU64,
     pub(crate) state: SpinLock<State>,
@@ -144,11 +144,17 @@ impl Mapping {
             backing: backing.clone(),
             id,
             serial: backing.next_serial(),
-            encoded: ops.upgrade().is_some_and(|ops| ops.is_encoded()),
+            encoded: AtomicBool::new(ops.upgrade().is_some_and(|ops| ops.is_encoded())),
             ops,
             size: AtomicU64::new(size),
             state: SpinLock::named("mapping", State::default()),
         })
+    }
+
+    /// From now on the device holds something else than the content: the file is not dirty, and the
+    /// caller drops its pages.
+    pub fn set_encoded(&self) {
+        self.encoded.store(true, Ordering::Release);
     }
 
     /// The file's number.

@@ -42,6 +42,7 @@ mod quota;
 mod rule;
 mod summary;
 mod system;
+mod verity;
 mod xattrs;
 
 pub use findings::{CheckReport, Finding};

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use base::{Errno, Ino};
 use cache::BufferRef;
 use rt::Cx;
-use vfs::FileType;
 
 use crate::Ext4;
 use crate::bmap::map::State;
 use crate::dir::htree::Path;
+use crate::format::casefold::Encoding;
 use crate::format::checksum::InodeSeed;
 use crate::format::dir::{self, DirLayout, FoundEntry, Key};
 use crate::format::features::{Compat, Incompat};
@@ -28,9 +28,14 @@ use crate::inode::Inode;
 use crate::inode::fast_commit::Change;
 use crate::trans::ext4_jbd2::Handle;
 
+mod casefold;
 mod crypt;
 mod inline;
 mod readdir;
+mod target;
+
+pub(crate) use target::Target;
+use target::file_type;
 
 /// Bytes of a directory that are read together, a power of two.
 const READAHEAD_BYTES: u32 = 64 << 10;
@@ -109,6 +114,8 @@ pub(crate) struct Dir<'a> {
     pub indexed: bool,
     /// Its entries lie in the inode.
     pub inline: bool,
+    /// It ignores the case of names, which are encoded like this.
+    pub encoding: Option<Encoding>,
 }
 
 impl Ext4 {
@@ -153,7 +160,9 @@ impl<'a> Dir<'a> {
         let indexed = fs.has_dir_index() && flags.contains(InodeFlags::INDEX);
         let inline = flags.contains(InodeFlags::INLINE_DATA);
         let layout = DirLayout { encrypted: inode.crypt().is_some(), ..fs.dir_layout() };
-        Ok(Dir { fs, inode, layout, blocks, indexed, inline })
+        let casefold = flags.contains(InodeFlags::CASEFOLD);
+        let encoding = if casefold { fs.sb.geometry.encoding } else { None };
+        Ok(Dir { fs, inode, layout, blocks, indexed, inline, encoding })
     }
 
     fn seed(&self, cx: &Cx) -> InodeSeed {
@@ -308,13 +317,14 @@ impl<'a> Dir<'a> {
     /// A damaged tree is not trusted: the blocks are then searched one after the other.
     ///
     /// # Errors
-    /// `EUCLEAN`, `EIO`.
+    /// `EINVAL` no UTF-8, where nothing else is taken; `EUCLEAN`, `EIO`.
     pub(crate) fn find(&self, cx: &mut Cx, name: &[u8]) -> Result<Option<EntryPlace>, Errno> {
         if self.inode.check_key().is_err() {
             return self.find_without_key(cx, name);
         }
         let name = self.disk_name(name)?;
-        self.find_on_disk(cx, &Key::new(&name))
+        let folded = self.folded(&name)?;
+        self.find_on_disk(cx, &Key::folded(&name, folded.as_deref()))
     }
 
     fn find_on_disk(&self, cx: &mut Cx, key: &Key) -> Result<Option<EntryPlace>, Errno> {
@@ -366,7 +376,8 @@ impl<'a> Dir<'a> {
         name: &[u8],
     ) -> Result<Result<EntryPlace, Slot>, Errno> {
         let name = &*self.disk_name(name)?;
-        let key = Key::new(name);
+        let folded = self.folded(name)?;
+        let key = Key::folded(name, folded.as_deref());
         if self.indexed {
             return self.find_or_slot_indexed(cx, &key);
         }
@@ -436,7 +447,8 @@ impl<'a> Dir<'a> {
                 if !self.convert(cx, handle)? {
                     return self.add_on_disk(cx, handle, Slot::Append, name, target);
                 }
-                match self.find_or_slot_indexed(cx, &Key::new(name))? {
+                let folded = self.folded(name)?;
+                match self.find_or_slot_indexed(cx, &Key::folded(name, folded.as_deref()))? {
                     Err(slot) => self.add_on_disk(cx, handle, slot, name, target),
                     Ok(_) => Err(Errno::EEXIST),
                 }
@@ -571,27 +583,4 @@ impl<'a> Dir<'a> {
         }
         Ok(true)
     }
-}
-
-/// What an entry points at.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
-    pub ino: u32,
-    /// The number of its type in directory entries.
-    pub dir_type: u8,
-}
-
-impl Target {
-    /// This inode.
-    pub(crate) fn of(cx: &Cx, inode: &Inode) -> Target {
-        let mode = inode.with(cx, |core| core.mode);
-        let dir_type = FileKind::from_mode(mode).map_or(0, FileKind::dir_type);
-        Target { ino: inode.ino.0 as u32, dir_type }
-    }
-}
-
-/// The type that an entry's number means; `None` where it is not recorded.
-pub(crate) fn file_type(dir_type: u8) -> Option<FileType> {
-    let kind = FileKind::from_dir_type(dir_type)?;
-    FileType::from_mode(u32::from(kind.mode_bits()))
 }

@@ -14,6 +14,7 @@ pub(crate) mod inline;
 pub(crate) mod iomap;
 pub(crate) mod journal_data;
 pub(crate) mod truncate;
+pub(crate) mod verity;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,7 +47,14 @@ impl IomapOps for Inode {
         if iter.intent != Intent::Report {
             self.check_key()?;
         }
-        self.mount()?.map_part(cx, self, iter, range)
+        let fs = self.mount()?;
+        let part = fs.map_part(cx, self, iter, range)?;
+        if let Some(known) = self.verity()
+            && iter.intent == Intent::Read
+        {
+            verity::prepare(cx, &fs, self, known, &part)?;
+        }
+        Ok(part)
     }
 
     fn end(
@@ -76,7 +84,12 @@ impl IomapOps for Inode {
     }
 
     fn in_memory(&self, cx: &mut Cx, part: &Iomap) -> InMemory {
-        self.mount().map(|fs| fs.newer_blocks(cx, self, part)).unwrap_or_default()
+        let mut newer = self.mount().map(|fs| fs.newer_blocks(cx, self, part)).unwrap_or_default();
+        if let Some(known) = self.verity() {
+            // The device is asked for what differs, and that is compared again.
+            newer.retain(|(offset, page)| known.compare(*offset, page.make_mut()).is_ok());
+        }
+        newer
     }
 
     fn reserve(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
@@ -89,12 +102,17 @@ impl IomapOps for Inode {
     }
 
     fn is_encoded(&self) -> bool {
-        self.crypt().is_some()
+        self.crypt().is_some() || self.verity().is_some()
     }
 
     fn decode(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Errno> {
         if let Some(crypt) = self.crypt() {
             crypt.key()?.decrypt(offset, bytes);
+        }
+        if let Some(known) = self.verity()
+            && let Err(at) = known.compare(offset, bytes)
+        {
+            return Err(verity::note_difference(&*self.mount()?, self, at));
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 //!
 //! Source: kernel `Documentation/filesystems/ext4/`, and the behaviour of e2fsprogs' tools.
 
+pub mod casefold;
 pub mod checksum;
 pub mod corrupt;
 pub mod dir;
@@ -22,6 +23,7 @@ pub mod mmp;
 pub mod orphan;
 pub mod quota;
 pub mod super_block;
+pub mod verity;
 pub mod xattr;
 
 pub use checksum::Checksums;

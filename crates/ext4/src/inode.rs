@@ -36,6 +36,7 @@ use crate::inode::delalloc::Delalloc;
 pub(crate) use crate::inode::inodes::Inodes;
 use crate::sb::SuperBlock;
 use crate::trans::ext4_jbd2::Tid;
+use crate::verity::InodeVerity;
 
 /// What may change of an inode, under its spin lock. Derefs to the values that go to the disk.
 #[derive(Debug)]
@@ -198,6 +199,7 @@ pub(crate) struct Inode {
     pub known_extents: SpinLock<BTreeMap<u32, LastExtent>>,
     mapping: OnceLock<Arc<Mapping>>,
     crypt: OnceLock<Box<InodeCrypt>>,
+    verity: OnceLock<Box<InodeVerity>>,
     /// How far fsync has reported write errors.
     pub error_mark: SpinLock<ErrorMark>,
     /// Checksum triggers of the inode's blocks, one for each kind, made at first use.
@@ -221,6 +223,7 @@ impl Inode {
             known_extents: SpinLock::new(BTreeMap::new()),
             mapping: OnceLock::new(),
             crypt: OnceLock::new(),
+            verity: OnceLock::new(),
             error_mark: SpinLock::new(ErrorMark::default()),
             triggers: Default::default(),
             referenced: AtomicBool::new(true),
@@ -315,6 +318,18 @@ impl Inode {
     pub(crate) fn set_crypt(&self, crypt: InodeCrypt) {
         let first = self.crypt.set(Box::new(crypt)).is_ok();
         assert!(first, "an inode is encrypted once");
+    }
+
+    /// That the file has verity; `None` where it has not.
+    #[inline]
+    pub(crate) fn verity(&self) -> Option<&InodeVerity> {
+        self.verity.get().map(|verity| &**verity)
+    }
+
+    /// Notes that the file has verity: before anybody else knows it, or under its lock.
+    pub(crate) fn set_verity(&self) {
+        let first = self.verity.set(Box::default()).is_ok();
+        assert!(first, "a file gets verity once");
     }
 
     /// Whether its content can be read and written.

@@ -6,7 +6,7 @@
 //! - `alloc` manages free blocks, `ialloc` free inodes, `dquot` what everybody may have of both.
 //! - `inode` is the inodes in memory, with their slots on the disk, the orphans, and what is
 //!   reserved for delayed data; `mbcache` knows which attribute blocks they may share.
-//! - `crypto` is what is encrypted of an inode, and with which key.
+//! - `crypto` is what is encrypted of an inode, and with which key; `verity` its Merkle tree.
 //! - `bmap` maps the blocks of a file (extents and indirect blocks), `file` is its data, `attr` its
 //!   attributes; `evict` ends an inode.
 //! - [`quota`] is the files with everybody's accounts.
@@ -20,8 +20,8 @@
 //! this list. One circle is the format's: the value of an attribute may be an inode of its own,
 //! which ends as every inode does, so `attr` and `evict` know each other.
 //!
-//! Compared with Linux, not supported and refused by name: case-insensitive directories, files with
-//! Merkle trees; and online resizing.
+//! Compared with Linux, not supported and refused by name: encrypted directories that ignore case;
+//! and online resizing.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -46,6 +46,7 @@ mod inode;
 mod mbcache;
 mod sb;
 mod trans;
+mod verity;
 
 pub use check::{CheckOptions, CheckReport, Finding, Rule, check, holders};
 pub use ext4::Ext4;

@@ -7,7 +7,7 @@
 //! Inode tables and the journal are zeroed at once (never lazily), by `WriteZeroes`, which costs
 //! nothing on a sparse file; where the caller knows that the device reads as zeroes not even that.
 //!
-//! Not made: encryption, case folding, external journals.
+//! Not made: external journals.
 //!
 //! Source: decisions observed on mke2fs(8) and documented in mke2fs.conf(5).
 
@@ -17,6 +17,7 @@ use base::Timespec;
 use block::{DeviceError, Queue};
 use rt::Cx;
 
+use crate::format::casefold::Encoding;
 use crate::format::{Features, features::UnknownFeature};
 
 mod content;
@@ -87,6 +88,8 @@ pub struct MkfsOptions {
     pub inodes_count: Option<u32>,
     /// Changes to the default features as `mke2fs -O` takes them: `^has_journal,orphan_file`.
     pub features: String,
+    /// How names are encoded with `casefold`; sets that feature. None for UTF-8 that is not strict.
+    pub encoding: Option<Encoding>,
     /// Volume name, at most 16 bytes.
     pub label: String,
     /// UUID; None for a random one.
@@ -118,6 +121,7 @@ impl Default for MkfsOptions {
             inode_ratio: None,
             inodes_count: None,
             features: String::new(),
+            encoding: None,
             label: String::new(),
             uuid: None,
             hash_seed: None,

@@ -13,6 +13,7 @@ mod protection;
 mod quota;
 pub(crate) mod read_super;
 mod replay;
+mod verity;
 
 pub use replay::replay_fast_commits;
 

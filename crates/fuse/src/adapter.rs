@@ -67,6 +67,9 @@ pub(crate) struct Adapter {
     pub shared: bool,
     /// How long the kernel may keep names and attributes, seconds.
     pub keep: u64,
+    /// The same of names: the kernel compares them by their bytes, and would keep one whose
+    /// other case is removed.
+    pub keep_names: u64,
     pub seeks: Seeks,
     pub forget_queue: ForgetQueue,
     pub writeback_errors: WritebackErrors,
@@ -88,6 +91,7 @@ impl Adapter {
         pm_qos: Option<Arc<PmQos>>,
         options: &Options,
     ) -> Adapter {
+        let keep_names = if fs.ignores_case() { 0 } else { options.keep_seconds() };
         Adapter {
             numbers: Numbers::new(fs.root()),
             fs,
@@ -96,6 +100,7 @@ impl Adapter {
             checked: options.is_checked(),
             shared: options.shared,
             keep: options.keep_seconds(),
+            keep_names,
             seeks: Seeks::new(),
             forget_queue: ForgetQueue::new(),
             writeback_errors: WritebackErrors::new(),

@@ -82,6 +82,7 @@ commands! {
     Quota => quota,
     Edit => edit,
     Encrypt => encrypt,
+    Verity => verity,
     Mount => mount,
     Crash => crash,
     Serve => serve,

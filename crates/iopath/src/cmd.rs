@@ -47,5 +47,6 @@ pub mod truncate;
 pub mod tune;
 pub mod undelete;
 pub mod undo;
+pub mod verity;
 pub mod which;
 pub mod xattr;

@@ -49,7 +49,9 @@ pub fn work_of(commands: &[String]) -> Option<Work> {
         "info" | "ls" | "tree" | "stat" | "cat" | "df" | "du" | "find" | "manifest" | "check"
         | "scan" | "which" => Work::Look,
         "mkdir" | "mv" | "rm" | "ln" | "chmod" | "chown" | "mknod" | "touch" | "truncate"
-        | "xattr" | "chattr" | "encrypt" | "resize" | "tune" | "quota" | "replay" => Work::Change,
+        | "xattr" | "chattr" | "encrypt" | "verity" | "resize" | "tune" | "quota" | "replay" => {
+            Work::Change
+        }
         "repair" | "undelete" => Work::Make,
         _ => return None,
     })

@@ -10,6 +10,7 @@ macro_rules! forward {
     (@ $to:ident name) => { $crate::forward!(= $to name() -> &'static str); };
     (@ $to:ident root) => { $crate::forward!(= $to root() -> ::base::Ino); };
     (@ $to:ident walk_version) => { $crate::forward!(= $to walk_version() -> Option<u64>); };
+    (@ $to:ident ignores_case) => { $crate::forward!(= $to ignores_case() -> bool); };
     (@ $to:ident lookup) => {
         $crate::forward!(? $to lookup(dir: ::base::Ino, name: &[u8]) -> $crate::Attr);
     };

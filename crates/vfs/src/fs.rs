@@ -94,6 +94,12 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
+    /// Has it directories in which a name is found in another case too? Then who keeps names for
+    /// others does not hear of all that change. Never waits.
+    fn ignores_case(&self) -> bool {
+        false
+    }
+
     /// Finds a name in a directory; `.` and `..` are answered too.
     ///
     /// # Errors

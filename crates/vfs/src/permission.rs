@@ -17,6 +17,8 @@ pub const S_ISUID: u16 = 0o4000;
 pub const S_ISGID: u16 = 0o2000;
 /// Sticky bit.
 pub const S_ISVTX: u16 = 0o1000;
+/// `FS_VERITY_FL` of `Attr::flags`: the content never changes.
+pub const VERITY: u32 = 0x10_0000;
 /// `FS_IMMUTABLE_FL` of `Attr::flags`: nothing may change.
 pub const IMMUTABLE: u32 = 0x10;
 /// `FS_APPEND_FL` of `Attr::flags`: content may only grow.
@@ -39,9 +41,10 @@ bitflags! {
 /// open.
 ///
 /// # Errors
-/// `EACCES`; `EPERM` writing to an immutable inode; those of reading the ACL.
+/// `EACCES`; `EPERM` writing to an immutable inode, or to a file with verity; those of reading the
+/// ACL.
 pub fn access(cx: &mut Cx, fs: &dyn FileSystem, attr: &Attr, want: Access) -> Result<(), Errno> {
-    if want.contains(Access::WRITE) && attr.flags & IMMUTABLE != 0 {
+    if want.contains(Access::WRITE) && attr.flags & (IMMUTABLE | VERITY) != 0 {
         return Err(Errno::EPERM);
     }
     if cx.cred().is_root() && root_may(attr, want) || granted(cx, fs, attr, want.bits())? {
@@ -125,6 +128,9 @@ pub fn may_set_flags(cred: &Cred, attr: &Attr, flags: u32) -> Result<(), Errno> 
 pub fn may_set(cred: &Cred, attr: &Attr, set: &SetAttr) -> Result<SetAttr, Errno> {
     let changes_owner = set.uid.is_some() || set.gid.is_some();
     let more_than_times = changes_owner || set.mode.is_some() || set.size.is_some();
+    if set.size.is_some() && attr.flags & VERITY != 0 {
+        return Err(Errno::EPERM);
+    }
     if attr.flags & IMMUTABLE != 0 || attr.flags & APPEND_ONLY != 0 && more_than_times {
         return Err(Errno::EPERM);
     }

@@ -154,7 +154,7 @@ pub trait IomapOps: Send + Sync {
     ) -> Result<(), Errno>;
 
     /// Whether the device holds something else than the content: see [`decode`](Self::decode).
-    /// Asked once, when the mapping is made.
+    /// Asked once, when the mapping is made; see also [`Mapping::set_encoded`].
     fn is_encoded(&self) -> bool {
         false
     }

@@ -435,7 +435,7 @@ impl Mapping {
 
     /// Makes what the device had from byte `at` on content. Event context.
     fn decode(&self, mut at: u64, segs: &mut Segments) -> Result<(), Errno> {
-        if !self.encoded {
+        if !self.encoded.load(Ordering::Acquire) {
             return Ok(());
         }
         let ops = self.ops()?;

@@ -253,7 +253,7 @@ impl Mapping {
         flags: BioFlags,
     ) -> Option<Range<u64>> {
         let first = extent.start;
-        let coder = match self.encoded {
+        let coder = match self.encoded.load(Ordering::Acquire) {
             true => Some(self.ops().ok()?),
             false => None,
         };

@@ -17,18 +17,28 @@ use crate::trans::credits;
 /// The attribute's name.
 const NAME: Name<'static> = Name { index: CONTEXT_INDEX, rest: CONTEXT_NAME };
 
-/// Finds out how an inode that was just read is encrypted, if it is. May park.
+/// Finds out how an inode that was just read is encrypted, if it is, and whether it has verity. May
+/// park.
 ///
 /// # Errors
-/// `EOPNOTSUPP` encrypted content lies in the inode, which Linux never does; `EUCLEAN`, `EIO` its
+/// `EOPNOTSUPP` encrypted content lies in the inode, which Linux never does, or a directory ignores
+/// the case of encrypted names; `EUCLEAN`, `EIO` its
 /// attributes cannot be read.
 pub(crate) fn load(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
     let flags = inode.with(cx, |core| core.flags);
+    if flags.contains(InodeFlags::VERITY) && inode.is_regular(cx) {
+        inode.set_verity();
+    }
     if !flags.contains(InodeFlags::ENCRYPT) {
         return Ok(());
     }
     if flags.contains(InodeFlags::INLINE_DATA) {
         let text = "encrypted content in the inode is not supported";
+        fs.sb.note_read_error(format!("inode {}: {text}", inode.ino));
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if flags.contains(InodeFlags::CASEFOLD) {
+        let text = "encrypted names whose case is ignored are not supported";
         fs.sb.note_read_error(format!("inode {}: {text}", inode.ino));
         return Err(Errno::EOPNOTSUPP);
     }

@@ -10,6 +10,7 @@ use super::Checker;
 use super::index::{Role, Tree};
 use super::mapping::FileBlocks;
 use super::rule::Rule;
+use crate::format::casefold;
 use crate::format::dir::{self, DirLayout, Entry};
 use crate::format::extent::FileRun;
 use crate::format::features::Incompat;
@@ -29,6 +30,8 @@ pub struct DirRecord {
     pub children: u32,
     generation: u32,
     index: bool,
+    /// Its names ignore case.
+    folds: bool,
     complete: bool,
     blocks: u64,
     runs: Vec<FileRun>,
@@ -46,6 +49,7 @@ impl DirRecord {
             children: 0,
             generation: values.generation,
             index: values.flags.contains(InodeFlags::INDEX),
+            folds: values.flags.contains(InodeFlags::CASEFOLD),
             complete: mapped.complete,
             blocks: mapped.end,
             runs: mapped.runs,
@@ -54,7 +58,7 @@ impl DirRecord {
     }
 
     /// A directory whose entries lie in its inode.
-    pub fn inline(ino: u32, content: Vec<u8>) -> DirRecord {
+    pub fn inline(ino: u32, values: &InodeValues, content: Vec<u8>) -> DirRecord {
         DirRecord {
             ino,
             parent: 0,
@@ -62,6 +66,7 @@ impl DirRecord {
             children: 0,
             generation: 0,
             index: false,
+            folds: values.flags.contains(InodeFlags::CASEFOLD),
             complete: true,
             blocks: 0,
             runs: Vec::new(),
@@ -243,7 +248,7 @@ impl Checker<'_> {
             }
             self.dir_entry(reading, &entry, at);
             if let Some(tree) = tree {
-                self.hash_in_leaf(tree, logical, &entry, at);
+                self.hash_in_leaf(reading, tree, logical, &entry, at);
             }
         }
         if logical == 0 && reading.entries < 2 {
@@ -279,7 +284,8 @@ impl Checker<'_> {
     fn dir_entry(&mut self, reading: &mut Reading, entry: &Entry<'_>, at: At) {
         let name = || String::from_utf8_lossy(entry.name).into_owned();
         let mut hasher = FxHasher::default();
-        hasher.write(entry.name);
+        let folded = self.folded(reading, entry, at);
+        hasher.write(folded.as_deref().unwrap_or(entry.name));
         let fresh = reading.names.insert(hasher.finish());
         if !fresh || entry.name == b"." || entry.name == b".." {
             self.findings.add(Rule::DirDuplicate, at, format!("{:?}", name()));
@@ -330,9 +336,29 @@ impl Checker<'_> {
         true
     }
 
-    fn hash_in_leaf(&mut self, tree: &Tree, logical: u64, entry: &Entry<'_>, at: At) {
+    /// The folded form of an entry's name, where its directory ignores case.
+    fn folded(&mut self, reading: &Reading, entry: &Entry<'_>, at: At) -> Option<Vec<u8>> {
+        let encoding = self.g.encoding.filter(|_| self.dirs[reading.dir].folds)?;
+        if encoding.strict && !casefold::is_valid(entry.name) {
+            let detail = format!("{:?} is no UTF-8", String::from_utf8_lossy(entry.name));
+            self.findings.add(Rule::DirNameEncoding, at, detail);
+        }
+        casefold::fold(entry.name)
+    }
+
+    fn hash_in_leaf(
+        &mut self,
+        reading: &Reading,
+        tree: &Tree,
+        logical: u64,
+        entry: &Entry<'_>,
+        at: At,
+    ) {
         let Role::Leaf { low, next } = tree.role(logical) else { return };
-        let hash = hash_name(tree.version, &self.g.hash_seed, entry.name).major;
+        let folds = self.g.encoding.is_some() && self.dirs[reading.dir].folds;
+        let folded = if folds { casefold::fold(entry.name) } else { None };
+        let name = folded.as_deref().unwrap_or(entry.name);
+        let hash = hash_name(tree.version, &self.g.hash_seed, name).major;
         let below = match next {
             None => true,
             // Bit 0 says that names of exactly this hash begin in the leaf before.

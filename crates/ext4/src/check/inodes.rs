@@ -289,7 +289,7 @@ impl Checker<'_> {
         match kind {
             FileKind::Directory => {
                 self.findings.counts().directories += 1;
-                self.dirs.push(DirRecord::inline(ino, content));
+                self.dirs.push(DirRecord::inline(ino, values, content));
             }
             FileKind::Symlink => {
                 let len = content.iter().position(|&byte| byte == 0).unwrap_or(content.len());
@@ -322,11 +322,16 @@ impl Checker<'_> {
     ) -> Result<(), DeviceError> {
         let directory = kind == FileKind::Directory;
         let holds_value = self.g.large_values() && values.flags.contains(InodeFlags::EA_INODE);
-        let keep = directory || kind == FileKind::Symlink || self.is_system(ino) || holds_value;
+        let verity = kind == FileKind::Regular && values.flags.contains(InodeFlags::VERITY);
+        let keep =
+            directory || verity || kind == FileKind::Symlink || self.is_system(ino) || holds_value;
         let mapped = self.walk(ino, values, keep)?;
         if mapped.complete {
             self.size(ino, values, kind, &mapped);
             self.count_blocks(ino, values, mapped.blocks);
+        }
+        if verity && mapped.complete {
+            self.verity(ino, values, &mapped)?;
         }
         if holds_value && kind == FileKind::Regular {
             self.inodes.get_mut(ino).nameless = true;
@@ -351,6 +356,8 @@ impl Checker<'_> {
         let wrong = match kind {
             FileKind::Directory => size != end || size == 0,
             // The file must reach the last written block.
+            // Behind the end of one with verity lies its tree.
+            FileKind::Regular if values.flags.contains(InodeFlags::VERITY) => false,
             FileKind::Regular => size + block_size < mapped.written_end * block_size,
             _ => false,
         };

@@ -74,6 +74,8 @@ vfs::check_rules! {
     InodeExtraSize = "inode-extra-size",
     /// The mode says a file type.
     InodeMode = "inode-mode",
+    /// A file with verity has a descriptor that fits it.
+    Verity = "verity",
     /// Flags fit the file type and the features.
     InodeFlags = "inode-flags",
     /// The size fits the file type and the blocks.
@@ -124,8 +126,10 @@ vfs::check_rules! {
     DirTail = "dir-tail",
     /// The checksum of a directory block is right.
     DirChecksum = "dir-checksum",
-    /// No name occurs twice in a directory.
+    /// No name occurs twice in a directory, in whatever case where case is ignored.
     DirDuplicate = "dir-duplicate",
+    /// Names that ignore case are UTF-8 where nothing else is taken.
+    DirNameEncoding = "dir-name-encoding",
     /// The root of a hash tree is sound.
     HtreeRoot = "htree-root",
     /// The nodes of a hash tree are sound.

@@ -56,6 +56,9 @@ impl Dir<'_> {
 
     /// How a name is hashed in a tree of that version.
     pub(crate) fn hash(&self, version: HashVersion, name: &[u8]) -> NameHash {
+        if self.encoding.is_some() {
+            return self.hash_folded(version, name);
+        }
         hash_name(version, &self.fs.sb.geometry.hash_seed, name)
     }
 

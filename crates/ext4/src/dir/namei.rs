@@ -34,6 +34,7 @@ use crate::inode::{Inode, InodeCore, NewInode};
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
+mod flags;
 mod link;
 mod policy;
 mod rename;
@@ -174,7 +175,8 @@ pub(crate) fn lookup(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<At
         true => fs.entry_inode(cx, &inode, found)?,
         false => fs.named_inode(cx, &inode, found)?,
     };
-    if !is_dots(name) {
+    // A name in another case is no entry: nobody would take it out of the cache.
+    if !is_dots(name) && view.encoding.is_none() {
         fs.names.cache.insert(dir, name, child.ino);
     }
     drop(guard);
@@ -274,7 +276,9 @@ fn create_once(
     let freed = attributes.release(&fs.inodes, cx).and(dropped.free(&fs.inodes, cx));
     let inode = result?;
     freed?;
-    fs.names.cache.insert(dir, name, inode.ino);
+    if view.encoding.is_none() {
+        fs.names.cache.insert(dir, name, inode.ino);
+    }
     fs.attr(cx, &inode)
 }
 

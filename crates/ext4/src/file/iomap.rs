@@ -133,6 +133,7 @@ impl IomapFile for DataFile<'_> {
     fn direct_writes(&self, cx: &Cx) -> DirectWrites {
         match self.fs.sb.options.direct.boundary.is_modern() {
             _ if self.inode.crypt().is_some() => DirectWrites::Cached,
+            _ if self.inode.verity().is_some() => DirectWrites::Cached,
             _ if self.inode.data_in_buffers(cx, &self.fs.sb) => DirectWrites::Cached,
             true => DirectWrites::Shared,
             false => DirectWrites::Alone,
@@ -141,7 +142,8 @@ impl IomapFile for DataFile<'_> {
 
     #[inline]
     fn check_writable(&self) -> Result<(), Errno> {
-        self.fs.sb.check_writable()
+        self.fs.sb.check_writable()?;
+        if self.inode.verity().is_some() { Err(Errno::EPERM) } else { Ok(()) }
     }
 
     #[inline]

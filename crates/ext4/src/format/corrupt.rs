@@ -88,6 +88,8 @@ pub enum CorruptKind {
     FlexSize { found: u8 },
     #[error("extra inode size {found} is larger than {limit} or no multiple of four")]
     WantExtraIsize { found: u32, limit: u32 },
+    #[error("encoding of names {found} is not known: 1 is UTF-8 12.1")]
+    Encoding { found: u16 },
     #[error("first meta group {found} is beyond {limit}")]
     FirstMetaBg { found: u32, limit: u64 },
     #[error("device of {device_blocks} blocks is smaller than the file system's {blocks}")]

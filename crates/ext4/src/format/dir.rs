@@ -12,7 +12,12 @@
 //! Source: kernel `Documentation/filesystems/ext4/directory`.
 
 use super::CorruptKind;
+use super::casefold;
 use super::checksum::{DIR_TAIL_FILE_TYPE as TAIL_TYPE, DIR_TAIL_SIZE as TAIL_LEN, InodeSeed};
+
+mod key;
+
+pub use key::Key;
 
 /// Bytes before the name.
 pub const HEADER_LEN: usize = 8;
@@ -221,49 +226,6 @@ fn check_name(block: &[u8], at: usize, header: Header, encrypted: bool) -> Resul
     Ok(())
 }
 
-/// A name to look for, prepared so that one comparison of four bytes rejects nearly all others.
-#[derive(Clone, Copy, Debug)]
-pub struct Key<'a> {
-    name: &'a [u8],
-    /// The last four bytes of header and name together, as a little-endian word: names made by
-    /// programs tend to differ at their end.
-    suffix: u32,
-    /// Which bytes of `suffix` belong to the name (shorter names leave the lower ones out).
-    mask: u32,
-}
-
-impl<'a> Key<'a> {
-    /// Prepares a name of 1..=255 bytes. Another length never matches.
-    pub fn new(name: &'a [u8]) -> Key<'a> {
-        let last = &name[name.len().saturating_sub(4)..];
-        let mut bytes = [0; 4];
-        bytes[4 - last.len()..].copy_from_slice(last);
-        let mask = if last.is_empty() { 0 } else { u32::MAX << (8 * (4 - last.len())) };
-        Key { name, suffix: u32::from_le_bytes(bytes), mask }
-    }
-
-    /// The name.
-    pub fn name(&self) -> &'a [u8] {
-        self.name
-    }
-
-    /// Is this the name of the entry at `at`, whose name is as long?
-    #[inline(always)]
-    fn matches(&self, block: &[u8], at: u32) -> bool {
-        let Some(tail) = bytes_at(block, at + self.name.len() as u32 + (HEADER_LEN - 4) as u32)
-        else {
-            return false;
-        };
-        u32::from_le_bytes(tail) & self.mask == self.suffix && self.same_name(block, at)
-    }
-
-    #[inline(never)]
-    fn same_name(&self, block: &[u8], at: u32) -> bool {
-        let start = at as usize + HEADER_LEN;
-        block.get(start..start + self.name.len()) == Some(self.name)
-    }
-}
-
 /// A name that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FoundEntry {
@@ -288,6 +250,10 @@ pub struct Scan {
 
 /// Searches a block for a name, and on the way for room of `need` bytes.
 pub fn scan(block: &[u8], layout: DirLayout, key: &Key, need: usize) -> Scan {
+    if let Some(folded) = key.folded {
+        let found = find_by(block, layout, |name| casefold::folds_to(name, folded));
+        return Scan { found, ..scan_inner::<true>(block, layout, &Key::new(b""), need) };
+    }
     scan_inner::<true>(block, layout, key, need)
 }
 
@@ -305,6 +271,9 @@ pub fn find_by(block: &[u8], layout: DirLayout, is: impl Fn(&[u8]) -> bool) -> O
 
 /// Searches a block for a name.
 pub fn find(block: &[u8], layout: DirLayout, key: &Key) -> Option<FoundEntry> {
+    if let Some(folded) = key.folded {
+        return find_by(block, layout, |name| casefold::folds_to(name, folded));
+    }
     scan_inner::<false>(block, layout, key, 0).found
 }
 

@@ -178,7 +178,7 @@ pub const KNOWN: &[Feature] = &[
     row(I, 14, "large_dir", ReadWrite),
     row(I, 15, "inline_data", ReadWrite),
     row(I, 16, "encrypt", ReadWrite),
-    row(I, 17, "casefold", Refused),
+    row(I, 17, "casefold", ReadWrite),
     row(R, 0, "sparse_super", ReadWrite),
     row(R, 1, "large_file", ReadWrite),
     row(R, 3, "huge_file", ReadWrite),
@@ -192,7 +192,7 @@ pub const KNOWN: &[Feature] = &[
     row(R, 12, "read-only", ReadOnly),
     row(R, 13, "project", ReadWrite),
     row(R, 14, "shared_blocks", ReadOnly),
-    row(R, 15, "verity", ReadOnly),
+    row(R, 15, "verity", ReadWrite),
     row(R, 16, "orphan_present", ReadWrite),
 ];
 
@@ -313,12 +313,12 @@ mod tests {
         let mut features = Features::default();
         features.edit("has_journal,extent,64bit,metadata_csum").expect("known");
         assert_eq!(features.access(), (Access::ReadWrite, vec![]));
-        features.edit("verity,casefold").expect("known");
+        features.edit("shared_blocks,dirdata").expect("known");
         let (access, reasons) = features.access();
         assert_eq!(access, Access::Refused);
-        assert_eq!(reasons[0].name, "casefold");
-        assert_eq!(reasons[1].name, "verity");
-        features.edit("^casefold").expect("known");
+        assert_eq!(reasons[0].name, "dirdata");
+        assert_eq!(reasons[1].name, "shared_blocks");
+        features.edit("^dirdata").expect("known");
         assert_eq!(features.access().0, Access::ReadOnly);
     }
 

@@ -30,7 +30,8 @@ const INHERITED: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::NOATIME)
     .union(InodeFlags::JOURNAL_DATA)
     .union(InodeFlags::DIRSYNC)
-    .union(InodeFlags::PROJINHERIT);
+    .union(InodeFlags::PROJINHERIT)
+    .union(InodeFlags::CASEFOLD);
 
 impl Inode {
     /// The project of what is made in this directory.
@@ -75,7 +76,7 @@ impl Inodes {
         let kind = new.mode & 0xf000;
         let mut flags = dir.with(cx, |core| core.flags) & INHERITED;
         if kind != 0x4000 {
-            flags.remove(InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT);
+            flags.remove(InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT | InodeFlags::CASEFOLD);
         }
         let mut block = [0u8; 60];
         let extents = self.sb.geometry.features.incompat.contains(Incompat::EXTENTS);

@@ -1,6 +1,7 @@
 //! The rule of one handle, checked in debug builds at every commit: blocks become a file's content
 //! in the handle that lets the size on the disk cover them. So no inode is logged with written
-//! extents behind its size, unless it is on the orphan list and about to lose them.
+//! extents behind its size, unless it is on the orphan list and about to lose them, or has the tree
+//! of verity there.
 
 use std::sync::Weak;
 
@@ -40,7 +41,9 @@ impl Inodes {
     /// No handle is open: what memory has is what the log gets.
     fn check_size(&self, cx: &Cx, inode: &Inode) {
         let (size, exempt, root) = inode.with(cx, |core| {
-            let exempt = core.orphan.linked() || core.links == 0 || core.gone || core.freed;
+            let verity = core.flags.contains(InodeFlags::VERITY);
+            let exempt =
+                verity || core.orphan.linked() || core.links == 0 || core.gone || core.freed;
             (core.logged_size, exempt, core.block)
         });
         if exempt || self.sb.has_error() {

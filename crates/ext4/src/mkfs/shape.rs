@@ -4,6 +4,7 @@ use base::Timespec;
 use zerocopy::IntoBytes;
 
 use super::{FsType, MkfsError, MkfsOptions, Surroundings};
+use crate::format::casefold::Encoding;
 use crate::format::features::{Access, Compat, Incompat, RoCompat, Set};
 use crate::format::super_block::{FIRST_INO, FLAG_SIGNED_HASH, JOURNAL_INO, MAGIC, STATE_CLEAN};
 use crate::format::{Features, Geometry, RawSuper, U32};
@@ -90,6 +91,10 @@ fn default_orphan_file(blocks: u64) -> u32 {
 fn choose_features(options: &MkfsOptions) -> Result<Features, MkfsError> {
     let mut features = options.fstype.default_features();
     features.edit(&options.features)?;
+    features.incompat.set(
+        Incompat::CASEFOLD,
+        features.incompat.contains(Incompat::CASEFOLD) || options.encoding.is_some(),
+    );
     let (access, reasons) = features.access();
     if access != Access::ReadWrite {
         return Err(MkfsError::Feature(reasons[0].name.clone()));
@@ -212,6 +217,7 @@ impl Shape {
             raw.s_want_extra_isize.set(EXTRA_ISIZE);
         }
         fill_features(&mut raw, &features);
+        fill_encoding(&mut raw, &features, options.encoding.unwrap_or_default());
         let mut reserved = (options.reserved_percent * blocks as f64 / 100.0) as u64;
         let kept = count_groups(&mut raw, blocks, inodes).ok_or(too_small)??;
         if kept < blocks {
@@ -309,6 +315,14 @@ fn fill_constant(
         *high = (sec >> 32) as u8;
     }
     Ok(())
+}
+
+/// How names are encoded, with the feature for it.
+fn fill_encoding(raw: &mut RawSuper, features: &Features, encoding: Encoding) {
+    if features.incompat.contains(Incompat::CASEFOLD) {
+        raw.s_encoding.set(Encoding::UTF8_12_1);
+        raw.s_encoding_flags.set(if encoding.strict { Encoding::STRICT } else { 0 });
+    }
 }
 
 /// Fields that follow from features.

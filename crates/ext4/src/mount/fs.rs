@@ -125,6 +125,10 @@ impl FileSystem for Ext4 {
         self.names.cache.walk_version()
     }
 
+    fn ignores_case(&self) -> bool {
+        self.sb.geometry.encoding.is_some()
+    }
+
     fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
         namei::lookup(self, cx, dir, name)
     }
@@ -152,6 +156,13 @@ impl FileSystem for Ext4 {
         drop(guard);
         self.names.cache.outdate_walks_if(inode.kind(cx) == FileType::Directory);
         result.and_then(|()| self.attr(cx, &inode))
+    }
+
+    fn set_flags(&self, cx: &mut Cx, ino: Ino, flags: u32) -> Result<Attr, Errno> {
+        self.change_flags(cx, ino, flags)?;
+        let inode = self.iget(cx, ino)?;
+        self.names.cache.outdate_walks_if(inode.kind(cx) == FileType::Directory);
+        self.attr(cx, &inode)
     }
 
     fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {

@@ -68,6 +68,12 @@ fn large_blocks_are_recovered() {
 }
 
 #[test]
+fn directories_that_ignore_case_are_recovered() {
+    let cell = Cell::new("ext4", 1024).features("casefold,inline_data");
+    anything_goes(cell.journal(1024), seeds(1));
+}
+
+#[test]
 fn clusters_are_recovered() {
     anything_goes(Cell::new("ext4", 1024).clusters(8).journal(1024), seeds(1));
     let plan = plan("ext4", 4096, 80);

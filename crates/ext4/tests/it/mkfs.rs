@@ -8,6 +8,7 @@ use crate::common::{Scratch, assert_clean, run};
 use base::Timespec;
 use device::MemoryDevice;
 use ext4::format::Geometry;
+use ext4::format::casefold::Encoding;
 use ext4::mkfs::{FsType, MkfsError, MkfsOptions, Plan, Surroundings, plan};
 use rt::{Runtime, World, WorldConfig};
 use testkit::judge::LoopMount;
@@ -49,6 +50,8 @@ struct Case {
     block_size: Option<u32>,
     cluster_size: Option<u32>,
     features: &'static str,
+    /// Names are UTF-8 and nothing else.
+    strict: bool,
     inode_size: Option<u32>,
     ratio: Option<u32>,
     size: u64,
@@ -64,6 +67,7 @@ impl Case {
             features: self.features.to_string(),
             inode_size: self.inode_size,
             inode_ratio: self.ratio,
+            encoding: self.strict.then_some(Encoding { strict: true }),
             label: "grid".to_string(),
             ..MkfsOptions::default()
         }
@@ -74,6 +78,8 @@ impl Case {
         let _ = std::fs::remove_file(path);
         let fstype = format!("{:?}", self.fstype).to_lowercase();
         let extended = format!("hash_seed={SEED_TEXT},lazy_itable_init=0,lazy_journal_init=0");
+        let strict = if self.strict { ",encoding=utf8-12.1,encoding_flags=strict" } else { "" };
+        let extended = extended + strict;
         let size = format!("{}k", self.size / 1024);
         let mut args = vec!["-q", "-F", "-t", &fstype, "-U", UUID_TEXT, "-L", "grid"];
         let block_size = self.block_size.map(|size| size.to_string());
@@ -101,6 +107,7 @@ const EXT4: Case = Case {
     block_size: None,
     cluster_size: None,
     features: "",
+    strict: false,
     inode_size: None,
     ratio: None,
     size: 0,
@@ -159,6 +166,7 @@ fn grid() -> Vec<Case> {
         "^dir_index,^filetype",
         "^huge_file,^large_file,^extra_isize,^dir_nlink",
         "inline_data",
+        "casefold",
         "meta_bg,^resize_inode",
         "meta_bg,^resize_inode,^64bit,^flex_bg",
         "sparse_super2",
@@ -183,6 +191,7 @@ fn grid() -> Vec<Case> {
         let base = case(FsType::Ext4, None, "", 100 * MIB);
         cases.push(Case { inode_size: Some(inode_size), ratio: Some(ratio), ..base });
     }
+    cases.push(Case { strict: true, ..case(FsType::Ext4, None, "", 64 * MIB) });
     cases.extend(clusters());
     for block_size in [8192, 16384, 32768, 65536] {
         for (size, features) in [(64 * MIB, ""), (600 * MIB, "orphan_file"), (9 * GIB, "")] {
@@ -316,9 +325,7 @@ fn impossible_options_are_refused() {
     let try_it = |options: MkfsOptions, bytes: u64| plan(&options, &around(bytes)).map(|_| ());
     let refused = |options: MkfsOptions| try_it(options, 64 * MIB).expect_err("refused");
     let features = |text: &str| MkfsOptions { features: text.to_string(), ..base.clone() };
-    assert!(
-        matches!(refused(features("casefold")), MkfsError::Feature(name) if name == "casefold")
-    );
+    assert!(matches!(refused(features("dirdata")), MkfsError::Feature(name) if name == "dirdata"));
     let clusters = |features: &str, size| MkfsOptions {
         features: features.to_string(),
         cluster_size: Some(size),

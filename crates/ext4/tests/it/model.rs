@@ -72,6 +72,13 @@ const LARGE_BLOCKS: &[Cell] = &[
     Cell::new("ext4", 16384).mke2fs(),
 ];
 
+/// Those whose directories ignore case.
+const FOLDING: &[Cell] = &[
+    Cell::new("ext4", 1024).features("casefold,inline_data,bigalloc").journal(1024),
+    Cell::new("ext4", 4096).features("casefold,verity,quota,orphan_file"),
+    Cell::new("ext4", 2048).features("casefold,^has_journal,^dir_index"),
+];
+
 fn choose(cells: &[Cell], seed: u64) -> Cell {
     cells[(seed % cells.len() as u64) as usize]
 }
@@ -103,6 +110,10 @@ fn inline(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
 fn large_blocks(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
     let cell = InMode(choose(LARGE_BLOCKS, seed), JournalMode::Ordered);
     Modelled::new(cx, 192 << 20, cell, seed)
+}
+
+fn folding(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
+    make(cx, seed, choose(FOLDING, seed), JournalMode::Ordered)
 }
 
 fn clusters(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
@@ -181,4 +192,10 @@ fn clusters_agree_with_the_reference() {
 fn large_blocks_agree_with_the_reference() {
     check_seeds(10_000, seed_count(6), config(LARGE_BLOCKS, false), large_blocks);
     check_seeds(11_000, seed_count(2), config(LARGE_BLOCKS, true), large_blocks);
+}
+
+#[test]
+fn directories_that_ignore_case_agree_with_the_reference() {
+    check_seeds(12_000, seed_count(3), config(FOLDING, false), folding);
+    check_seeds(13_000, seed_count(2), config(FOLDING, true), folding);
 }

@@ -91,7 +91,7 @@ impl Adapter {
         EntryOut {
             nodeid: self.count_lookup(attr).0,
             generation: attr.generation.into(),
-            entry_valid: self.keep,
+            entry_valid: self.keep_names,
             attr_valid: self.keep,
             attr: convert::attributes(attr),
             ..EntryOut::default()
@@ -103,7 +103,7 @@ impl Adapter {
             Ok(attr) => out.push(self.entry_out(&attr)),
             // Node 0: there is no such name, and that may be kept too.
             Err(Errno::ENOENT) if !self.shared => {
-                out.push(EntryOut { entry_valid: self.keep, ..EntryOut::default() });
+                out.push(EntryOut { entry_valid: self.keep_names, ..EntryOut::default() });
             }
             Err(error) => return Err(error),
         }

@@ -16,11 +16,13 @@ use crate::trees;
 #[derive(Args)]
 #[command(after_help = "\
 Flags: a append only, A no access times, d no dump, i immutable, P new files inherit the project,
-S synchronous writes. XFS only.
+S synchronous writes; on ext4 also D synchronous changes of a directory, F names ignore case (an
+empty directory, with the feature casefold), T top of a tree.
 
 Examples:
   iopath chattr +i disk.img:/etc/passwd
-  iopath chattr -R -- -i+a disk.img:/var/log")]
+  iopath chattr -R -- -i+a disk.img:/var/log
+  iopath chattr +F disk.img:/games")]
 pub struct Options {
     /// Changes like +i, -a, =, or +i-a
     #[arg(value_name = "FLAGS", allow_hyphen_values = true)]
@@ -34,8 +36,17 @@ pub struct Options {
 }
 
 /// The flags by their letters.
-const LETTERS: [(char, u32); 6] =
-    [('S', 0x8), ('i', 0x10), ('a', 0x20), ('d', 0x40), ('A', 0x80), ('P', 0x2000_0000)];
+const LETTERS: [(char, u32); 9] = [
+    ('S', 0x8),
+    ('i', 0x10),
+    ('a', 0x20),
+    ('d', 0x40),
+    ('A', 0x80),
+    ('D', 0x1_0000),
+    ('T', 0x2_0000),
+    ('P', 0x2000_0000),
+    ('F', 0x4000_0000),
+];
 
 /// What becomes of flags.
 fn changed(text: &str, mut flags: u32) -> Result<u32> {
@@ -44,14 +55,16 @@ fn changed(text: &str, mut flags: u32) -> Result<u32> {
         if matches!(letter, '+' | '-' | '=') {
             sign = Some(letter);
             if letter == '=' {
-                flags = 0;
+                flags &= !LETTERS.iter().fold(0, |all, row| all | row.1);
             }
             continue;
         }
         let bit = LETTERS.iter().find(|row| row.0 == letter).map(|row| row.1);
         match (sign, bit) {
             (None, _) => return Err(anyhow!("{text}: begins with none of +, - and =")),
-            (_, None) => return Err(anyhow!("{text}: `{letter}` is none of S, i, a, d, A and P")),
+            (_, None) => {
+                return Err(anyhow!("{text}: `{letter}` is none of S, i, a, d, A, D, T, P and F"));
+            }
             (Some('-'), Some(bit)) => flags &= !bit,
             (Some(_), Some(bit)) => flags |= bit,
         }

@@ -34,6 +34,9 @@ pub struct Options {
     action: Action,
 }
 
+/// What other file systems have not.
+const WHAT: &str = "encrypted directories";
+
 #[derive(Subcommand)]
 enum Action {
     /// Set the policy of an empty directory, with the one key that is given
@@ -131,7 +134,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             let policy = Policy { key: name, contents, names, padding, iv, data_unit_bits: None };
             policy.check().context("this policy")?;
             let place = TargetPath::parse(place)?;
-            on(app, &place, true, |app, fs, ino| {
+            on(app, &place, WHAT, true, |app, fs, ino| {
                 fs.encrypt_directory(app.cx, ino, policy).map_err(at(&place))
             })?;
             app.out.note(format!("{place} is encrypted by key {name}"));
@@ -139,7 +142,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         }
         Action::Show { place } => {
             let place = TargetPath::parse(place)?;
-            let policy = on(app, &place, false, |app, fs, ino| {
+            let policy = on(app, &place, WHAT, false, |app, fs, ino| {
                 fs.encryption_policy(app.cx, ino).map_err(at(&place))
             })?;
             show(app, &place, policy)
@@ -187,16 +190,17 @@ fn show(app: &mut App, place: &TargetPath, policy: Option<Policy>) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Mounts an ext4 image, works on what a place names, and unmounts.
-fn on<T>(
+/// Mounts an ext4 image, which alone can have `what`, works on what a place names, and unmounts.
+pub(super) fn on<T>(
     app: &mut App,
     place: &TargetPath,
+    what: &str,
     write: bool,
     work: impl FnOnce(&mut App, &Arc<Ext4>, Ino) -> Result<T>,
 ) -> Result<T> {
     let storage = Storage::open(app, &place.target, write)?;
     if storage.must_be_known(app)? != Known::Ext {
-        bail!("{}: only ext4 has encrypted directories here", place.target);
+        bail!("{}: only ext4 has {what} here", place.target);
     }
     let fs = session::mount_ext(app, &storage, write)?;
     let session = Session::on(place.target.clone(), fs.clone());

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use ext4::format::casefold::Encoding;
 use ext4::{FsType, MkfsOptions, MkfsReport};
 use serde_json::{Value, json};
 
@@ -33,6 +34,7 @@ Examples:
   SOURCE_DATE_EPOCH=0 iopath mkfs -d tree --owner-map table.txt disk.img
   iopath mkfs -t ext3 -b 1024 -L boot disk.img@1
   iopath mkfs -O ^has_journal,orphan_file --size 1G disk.img
+  iopath mkfs -O casefold -E encoding=utf8,encoding_flags=strict --size 1G disk.img
   iopath mkfs -t xfs --compat 7.2 --size 1G disk.img
   iopath mkfs -t xfs -d rtinherit=1 -r rtdev=/dev/sdc,extsize=1m /dev/sdb
   iopath mkfs -t xfs -m rmapbt=1 -d su=64k,sw=4 -n size=16k --size 2G disk.img")]
@@ -50,6 +52,9 @@ pub struct Options {
     /// Changes to the features of the type: NAME,^NAME,..
     #[arg(short = 'O', value_name = "FEATURES", default_value = "", hide_default_value = true)]
     features: String,
+    /// encoding=utf8 or utf8-12.1 for the feature casefold, encoding_flags=strict
+    #[arg(short = 'E', value_name = "WORDS")]
+    extended: Vec<String>,
     /// Bytes of a block: 1024 to 65536; for xfs also size=BYTES
     #[arg(short, value_name = "BYTES")]
     block_size: Option<String>,
@@ -304,6 +309,7 @@ fn ext_options(options: &Options, kind: FsType, uuid: Option<[u8; 16]>) -> Resul
         inode_ratio: number('i', &options.inode_ratio)?,
         inodes_count: options.inodes,
         features: options.features.clone(),
+        encoding: encoding(options)?,
         label: options.label.clone(),
         uuid,
         journal_size: options.journal,
@@ -312,8 +318,28 @@ fn ext_options(options: &Options, kind: FsType, uuid: Option<[u8; 16]>) -> Resul
     })
 }
 
+/// How names are encoded, by the words of `-E`.
+fn encoding(options: &Options) -> Result<Option<Encoding>> {
+    let mut found = None;
+    for word in options.extended.iter().flat_map(|words| words.split(',')) {
+        match word.split_once('=') {
+            Some(("encoding", "utf8" | "utf8-12.1")) => {
+                found.get_or_insert(Encoding::default());
+            }
+            Some(("encoding", other)) => bail!("-E {word}: {other} is not utf8 or utf8-12.1"),
+            Some(("encoding_flags", "strict")) => found = Some(Encoding { strict: true }),
+            Some(("encoding_flags", other)) => bail!("-E {word}: {other} is not strict"),
+            _ => bail!("-E {word}: not encoding=utf8 or encoding_flags=strict"),
+        }
+    }
+    Ok(found)
+}
+
 fn xfs_options(app: &App, options: &Options, uuid: Option<[u8; 16]>) -> Result<xfs::MkfsOptions> {
     let journal = options.journal.is_some() || options.inodes.is_some();
+    if !options.extended.is_empty() {
+        bail!("-E is an option for ext2, ext3 and ext4 only");
+    }
     if options.cluster_size.is_some() {
         bail!("-C is an option for ext4 only");
     }

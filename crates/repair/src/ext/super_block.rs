@@ -32,8 +32,8 @@ const COPIES: &[u64] = &[1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
 
 /// Features that mounts write and repair does not know: with `encrypt` it would judge names by
 /// bytes that are encrypted.
-const NOT_YET: [&str; 6] =
-    ["bigalloc", "encrypt", "inline_data", "meta_bg", "mmp", "sparse_super2"];
+const NOT_YET: [&str; 8] =
+    ["bigalloc", "casefold", "encrypt", "inline_data", "meta_bg", "mmp", "sparse_super2", "verity"];
 
 /// What became of the superblock.
 struct Choice {

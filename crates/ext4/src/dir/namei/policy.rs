@@ -27,9 +27,9 @@ impl Ext4 {
     /// park.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` the file system has not the feature `encrypt`; `EINVAL` the root, or a policy
-    /// whose parts do not go together; `ENOKEY`; `ENOTDIR`, `ENOTEMPTY`; `EEXIST` it has another
-    /// policy; `ENOSPC`, `EDQUOT`, `EROFS`, `EUCLEAN`, `EIO`.
+    /// `EOPNOTSUPP` the file system has not the feature `encrypt`, or the directory ignores case;
+    /// `EINVAL` the root, or a policy whose parts do not go together; `ENOKEY`; `ENOTDIR`,
+    /// `ENOTEMPTY`; `EEXIST` it has another policy; `ENOSPC`, `EDQUOT`, `EROFS`, `EUCLEAN`, `EIO`.
     pub fn encrypt_directory(&self, cx: &mut Cx, ino: Ino, policy: Policy) -> Result<(), Errno> {
         self.sb.check_writable()?;
         if !self.sb.geometry.features.incompat.contains(Incompat::ENCRYPT) {
@@ -42,6 +42,9 @@ impl Ext4 {
         let fits = (9..=self.sb.geometry.block_bits).contains(&units);
         if ino.0 == u64::from(ROOT_INO) || policy.check().is_err() || !fits {
             return Err(Errno::EINVAL);
+        }
+        if view.encoding.is_some() {
+            return Err(Errno::EOPNOTSUPP);
         }
         if self.sb.options.keys.find(&policy).is_none() {
             return Err(Errno::ENOKEY);

@@ -3,6 +3,7 @@
 use base::{FsBlock, Ino};
 
 use super::{FLAG_UNSIGNED_HASH, MAGIC, RawSuper, SUPER_SIZE};
+use crate::format::casefold::Encoding;
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::{At, Checksums, Corrupt, CorruptKind, Features};
 
@@ -109,6 +110,8 @@ pub struct Geometry {
     pub hash_version: HashVersion,
     /// Directory hashes take bytes as unsigned, whatever the number in a tree's root says.
     pub hash_unsigned: bool,
+    /// How names are encoded, with `casefold`.
+    pub encoding: Option<Encoding>,
     /// Inode of the journal, 0 where there is none.
     pub journal_ino: u32,
     /// Inode of the orphan file, 0 without `orphan_file`.
@@ -208,6 +211,7 @@ impl Geometry {
             hash_seed: raw.s_hash_seed.map(|word| word.get()),
             hash_version: if unsigned { version.unsigned() } else { version },
             hash_unsigned: unsigned,
+            encoding: encoding(raw, &features, at)?,
             journal_ino: flag(
                 features.compat.contains(Compat::HAS_JOURNAL),
                 raw.s_journal_inum.get(),
@@ -469,6 +473,17 @@ impl Geometry {
         let end = self.block_size as usize * 8;
         base::bitmap::set_range(map, self.inodes_per_group as usize, end);
     }
+}
+
+/// How names are encoded.
+fn encoding(raw: &RawSuper, features: &Features, at: At) -> Result<Option<Encoding>, Corrupt> {
+    if !features.incompat.contains(Incompat::CASEFOLD) {
+        return Ok(None);
+    }
+    let found = raw.s_encoding.get();
+    check!(found == Encoding::UTF8_12_1, at, CorruptKind::Encoding { found });
+    let strict = raw.s_encoding_flags.get() & Encoding::STRICT != 0;
+    Ok(Some(Encoding { strict }))
 }
 
 fn is_power_of(mut number: u32, base: u32) -> bool {

@@ -6,6 +6,7 @@ pub mod recovered;
 use block::{Device, DeviceInfo, Queue, QueueConfig};
 use cache::PageCacheConfig;
 use device::MemoryDevice;
+use ext4::format::InodeFlags;
 use ext4::{Ext4, MkfsOptions, MountError, MountOptions};
 use jbd2::JournalMode;
 use rt::Cx;
@@ -15,6 +16,7 @@ pub use testkit::content::{create, mkdir, pattern};
 pub use testkit::format::{Format, Recording};
 pub use testkit::timed::{FLASH, SAFE_FLASH, modelled, timed};
 pub use testkit::{chaos, oracle, workload};
+use vfs::{FileSystem, FileType, NewNode};
 
 /// A queue over `device`.
 pub fn queue(cx: &Cx, device: Arc<dyn Device>) -> Arc<Queue> {
@@ -86,6 +88,9 @@ impl Cell {
         let queue = queue(cx, device.clone());
         ext4::mkfs(cx, &queue, &options)
             .unwrap_or_else(|error| panic!("mkfs of {self:?}: {error}"));
+        if self.features.contains("casefold") {
+            fold_root(cx, &device);
+        }
         device
     }
 
@@ -114,6 +119,17 @@ impl Cell {
         }
         Arc::new(device)
     }
+}
+
+/// Makes the root directory one that ignores case, and with it all that will be below.
+fn fold_root(cx: &mut Cx, device: &Arc<MemoryDevice>) {
+    let (fs, _) = mount(cx, device.clone());
+    let (root, found) = (fs.root(), b"lost+found");
+    fs.rmdir(cx, root, found).expect("it is empty");
+    let flags = fs.getattr(cx, root).expect("attributes").flags;
+    fs.set_flags(cx, root, flags | InodeFlags::CASEFOLD.bits()).expect("it is empty");
+    fs.create(cx, root, found, &NewNode::new(FileType::Directory, 0o700)).expect("room");
+    fs.unmount(cx).expect("unmount");
 }
 
 /// A device with a volatile cache, so that flushes reach it and are counted.
