@@ -139,8 +139,8 @@ impl Campaign {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
         writeln!(
             table,
-            "\nThe kernel {} mounted and recovered {kernel} states of the same workloads: the same \
-             trees as ours.",
+            "\nThe kernel {} mounted and recovered {kernel} states of short and long workloads: \
+             the same trees as ours.",
             release.trim()
         )?;
         Ok(table)

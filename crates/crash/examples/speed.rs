@@ -8,6 +8,10 @@
 
 use crash::{Crash, Exploration, Fs, Kind, Limits, Log, Outcome, Result};
 
+/// The heap of the command `iopath`.
+#[global_allocator]
+static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const TASKS: u8 = 8;
 const ROUNDS: u8 = 24;
 

@@ -21,7 +21,7 @@ const BASE_FRAME: usize = 64 << 10;
 /// What lies beside the bytes of a call in its pages.
 static NOTHING: [u8; PIECE] = [0; PIECE];
 
-/// Writes a log. Memory grows by about 24 bytes with each distinct piece of 4 KiB.
+/// Writes a log. Memory grows by about 40 bytes with each distinct piece of 4 KiB.
 ///
 /// An error of the file is kept and reported by [`finish`](LogWriter::finish): whoever records
 /// cannot do anything about it in the middle of a request.

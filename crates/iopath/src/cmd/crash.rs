@@ -11,6 +11,7 @@ mod again;
 mod directory;
 mod explore;
 mod fault;
+mod interrupt;
 mod kernel;
 mod mark;
 pub mod marks;

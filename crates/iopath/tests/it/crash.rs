@@ -342,3 +342,26 @@ fn a_check_that_writes_into_its_state_spoils_no_other() {
     assert_eq!((code, &found["wrong"]), (Some(0), &0.into()), "{found}");
     assert!(found["trees"].as_u64() > Some(2), "{found}");
 }
+
+/// Ctrl-C ends the checks that run, and leaves nothing on the host.
+#[test]
+fn ctrl_c_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "sync");
+    let (scratch, check) = (dir.path().join("scratch"), "sleep 1000 & sleep 2000");
+    std::fs::create_dir(&scratch).unwrap();
+    let mut command = Command::new(IOPATH);
+    command
+        .args(["crash", "explore", log.as_str(), "--", "sh", "-c", check])
+        .env("TMPDIR", &scratch);
+    let explore = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let empty = || scratch.read_dir().unwrap().next().is_none();
+    while empty() {
+        std::thread::yield_now();
+    }
+    testkit::judge::run_ok("kill", &[&"-INT", &explore.id().to_string()]);
+    let output = explore.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(75), "{}", shown(&output));
+    assert!(text(&output.stderr).contains("SIGINT: not complete"), "{}", shown(&output));
+    assert!(empty());
+}

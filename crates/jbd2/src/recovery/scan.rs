@@ -9,8 +9,10 @@ use crate::error::JournalError;
 use crate::format::{BlockType, Checksums, CommitBlock, Header, Layout, Tag, descriptor, revoke};
 use crate::log::Log;
 
-/// Blocks that are read ahead at a time.
+/// Blocks that are read ahead at a time, at most, ...
 const READ_AHEAD: u32 = 256;
+/// ... and the first time: most logs end soon.
+const READ_FIRST: u32 = 16;
 
 /// A transaction with a valid commit block.
 pub(super) struct FoundTransaction {
@@ -94,7 +96,8 @@ impl<'a> Scanner<'a> {
         if let Some(page) = at.checked_sub(*start).and_then(|index| pages.get(index as usize)) {
             return Ok(page.clone());
         }
-        let count = READ_AHEAD.min(self.log.sb.log_end() - at);
+        let ahead = (self.window.1.len() as u32 * 2).clamp(READ_FIRST, READ_AHEAD);
+        let count = ahead.min(self.log.sb.log_end() - at);
         self.window = (at, self.log.device.read_run(cx, at, count)?);
         Ok(self.window.1[0].clone())
     }

@@ -12,12 +12,14 @@ use clap::Args;
 use crash::explore::State;
 use crash::story::{Story, story};
 use crash::{Disk, Exploration, Judge, Kind, Limits, Log, Outcome, Rules};
+use fuse::Signals;
 use lab::run::Shard;
 use rt::{Cx, SpinLock};
 use serde_json::json;
 use vfs::FileSystem;
 
 use super::again;
+use super::interrupt;
 use super::merge::INCOMPLETE;
 use super::place;
 use super::program::Program;
@@ -131,6 +133,8 @@ pub const FOUND: u8 = 1;
 /// # Errors
 /// The log cannot be used, or the results not be written.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    // Before there is any other thread.
+    interrupt::watch(Signals::block(), options.dir.as_deref());
     let shown = options.log.display().to_string();
     let log = place::open_log(app, &options.log)?;
     if let Some(bytes) = log.cut_short() {

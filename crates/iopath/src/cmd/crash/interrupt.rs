@@ -1,0 +1,63 @@
+//! Ctrl-C while states are judged: checks that run are killed, and what was mounted and written for
+//! them goes, before the process ends.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use fuse::Signals;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::merge::INCOMPLETE;
+
+/// Waits for a signal in a thread of its own; then ends the process as one that is not complete.
+/// `parent` is where the user wants directories to be made.
+#[allow(clippy::disallowed_methods, reason = "a signal is waited for beside all tasks")]
+pub fn watch(signals: Signals, parent: Option<&Path>) {
+    let mut places: Vec<PathBuf> = parent.map(Path::to_owned).into_iter().collect();
+    places.extend(std::env::var_os("TMPDIR").map(PathBuf::from));
+    places.extend(["/dev/shm".into(), std::env::temp_dir()]);
+    std::thread::spawn(move || {
+        let signal = signals.wait();
+        for group in children() {
+            let _it_may_have_ended = kill_process_group(group, Signal::KILL);
+        }
+        places.iter().for_each(|place| remove(place));
+        eprintln!("iopath: {signal}: not complete; with --results the same command goes on");
+        std::process::exit(INCOMPLETE.into());
+    });
+}
+
+/// The processes that this one has started: each leads a group.
+fn children() -> Vec<Pid> {
+    let parent = std::process::id();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let child = |entry: std::fs::DirEntry| {
+        let number: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let behind = &stat[stat.rfind(')')? + 1..];
+        let of: u32 = behind.split_whitespace().nth(1)?.parse().ok()?;
+        (of == parent).then(|| Pid::from_raw(number))?
+    };
+    processes.filter_map(child).collect()
+}
+
+/// Removes what this process has made in a directory, by its names.
+fn remove(place: &Path) {
+    let own = format!("iopath-crash-{}-", std::process::id());
+    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&own));
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    // Mounts first: their images are in use.
+    paths.sort_by_key(|path| path.extension().is_none_or(|extension| extension != "mount"));
+    for path in paths {
+        if path.extension().is_some_and(|extension| extension == "mount") {
+            let mut umount = Command::new("umount");
+            let _none_is_mounted = umount.arg("-l").arg(&path).stderr(Stdio::null()).status();
+            let _a_directory_may_stay = std::fs::remove_dir(&path);
+        } else if path.is_dir() {
+            let _a_directory_may_stay = std::fs::remove_dir_all(&path);
+        } else {
+            let _a_copy_may_stay = std::fs::remove_file(&path);
+        }
+    }
+}
