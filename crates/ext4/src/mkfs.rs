@@ -25,6 +25,8 @@ mod journal;
 mod place;
 mod shape;
 
+pub use shape::default_journal;
+
 /// Which of the three file systems: a set of default features.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FsType {

@@ -47,6 +47,7 @@ pub mod truncate;
 pub mod tune;
 pub mod undelete;
 pub mod undo;
+pub mod undoable;
 pub mod verity;
 pub mod which;
 pub mod xattr;

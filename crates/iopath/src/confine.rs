@@ -49,10 +49,8 @@ pub fn work_of(commands: &[String]) -> Option<Work> {
         "info" | "ls" | "tree" | "stat" | "cat" | "df" | "du" | "find" | "manifest" | "check"
         | "scan" | "which" => Work::Look,
         "mkdir" | "mv" | "rm" | "ln" | "chmod" | "chown" | "mknod" | "touch" | "truncate"
-        | "xattr" | "chattr" | "encrypt" | "verity" | "resize" | "tune" | "quota" | "replay" => {
-            Work::Change
-        }
-        "repair" | "undelete" => Work::Make,
+        | "xattr" | "chattr" | "encrypt" | "verity" | "quota" | "replay" => Work::Change,
+        "repair" | "resize" | "tune" | "undelete" => Work::Make,
         _ => return None,
     })
 }

@@ -18,6 +18,8 @@
 //! the blocks that change. Nothing recurses by the depth of the tree.
 //!
 //! ext2, ext3, ext4 and XFS of version 5 are repaired.
+//!
+//! In the same way [`resize`] and [`tune`] change a sound ext2, ext3 or ext4 ([`volume`]).
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -27,9 +29,13 @@ pub mod holes;
 pub mod map_file;
 pub mod plan;
 pub mod rescue;
+pub mod resize;
+pub mod tune;
 pub mod undo;
+pub mod volume;
 
 mod ext;
+mod map_build;
 mod restore;
 mod view;
 mod xfs;

@@ -247,6 +247,22 @@ impl Xattr {
     }
 }
 
+/// Where the bytes of content behind the first 60 lie in the area of an inode ([`INLINE_NAME`]);
+/// empty where there is no such attribute.
+///
+/// # Errors
+/// An entry that is wrong.
+pub fn inline_value(bytes: &[u8]) -> Result<std::ops::Range<usize>, CorruptKind> {
+    for entry in entries(bytes, XattrArea::Inode, true)? {
+        let entry = entry?;
+        if Xattr::of(&entry).is_inline_data() && !entry.value.is_empty() {
+            let start = half(bytes, entry.offset as usize + 2) + XattrArea::Inode.base();
+            return Ok(start..start + entry.value.len());
+        }
+    }
+    Ok(0..0)
+}
+
 /// Bytes of content that fit into `room` bytes of an inode beside `others`, a multiple of four;
 /// `None` where not even the entry does.
 pub fn inline_room(others: &[Xattr], room: usize) -> Option<usize> {

@@ -69,7 +69,7 @@ fn size_class(bytes: u64) -> (u32, u32) {
 }
 
 /// Blocks of the journal that mke2fs gives a file system of so many blocks.
-fn default_journal(blocks: u64) -> u32 {
+pub fn default_journal(blocks: u64) -> u32 {
     JOURNALS.iter().find(|row| blocks < row.0).map_or(262_144, |row| row.1)
 }
 

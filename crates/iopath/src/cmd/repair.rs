@@ -138,8 +138,11 @@ fn refusal(options: &Options, writable: bool, plan: &Plan) -> Option<String> {
     }
 }
 
-/// Finishes a repair that was cut, if its undo file is there.
-fn finish_cut(app: &mut App, storage: &Storage, writable: bool) -> Result<()> {
+/// Finishes a repair that was cut, or a resize, if its undo file is there.
+///
+/// # Errors
+/// The device failed; an undo was cut.
+pub fn finish_cut(app: &mut App, storage: &Storage, writable: bool) -> Result<()> {
     let target = &storage.target;
     let mark = undo::unfinished(app.cx, &storage.queue)?;
     for path in paths(target).take_while(|path| path.exists()) {
@@ -156,15 +159,15 @@ fn finish_cut(app: &mut App, storage: &Storage, writable: bool) -> Result<()> {
             bail!("{target}: an undo was cut; finish it: iopath undo {path}");
         }
         if !writable {
-            app.out.note(format!("{target}: a repair was cut; {path} finishes it"));
+            app.out.note(format!("{target}: a change was cut; {path} finishes it"));
             return Ok(());
         }
         repair::apply(app.cx, &storage.queue, &mut undo).with_context(|| target.to_string())?;
-        app.out.note(format!("{target}: finished the repair that was cut ({path})"));
+        app.out.note(format!("{target}: finished the change that was cut ({path})"));
         return Ok(());
     }
     if mark.is_some() {
-        app.out.note(format!("{target}: a repair was cut, and its undo file is not here"));
+        app.out.note(format!("{target}: a change was cut, and its undo file is not here"));
     }
     Ok(())
 }
@@ -188,7 +191,11 @@ fn paths(target: &Target) -> impl Iterator<Item = PathBuf> + use<> {
     })
 }
 
-fn free_path(target: &Target) -> Result<PathBuf> {
+/// A name for a new undo file.
+///
+/// # Errors
+/// All are taken.
+pub fn free_path(target: &Target) -> Result<PathBuf> {
     let free = paths(target).find(|path: &PathBuf| !Path::new(path).exists());
     free.with_context(|| format!("{target}: {UNDO_FILES} undo files are there: give --undo-file"))
 }

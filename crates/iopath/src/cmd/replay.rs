@@ -76,12 +76,19 @@ fn replay_xfs(app: &mut App, storage: &Storage) -> Result<()> {
     Ok(app.out.line(format!("{target}: {done}, clean now"))?)
 }
 
-fn is_dirty(app: &mut App, storage: &Storage) -> Result<bool> {
+/// Must the journal be replayed, or are there files to be freed?
+///
+/// # Errors
+/// The device failed.
+pub fn is_dirty(app: &mut App, storage: &Storage) -> Result<bool> {
     let start = storage.start(app, 4096)?;
     let raw = start.get(1024..2048).and_then(ext4::format::RawSuper::read);
     let recover = ext4::format::features::Incompat::RECOVER;
     Ok(raw.is_some_and(|raw| {
         let features = raw.features();
-        features.incompat.contains(recover) || raw.s_last_orphan.get() != 0
+        let orphans = ext4::format::features::RoCompat::ORPHAN_PRESENT;
+        features.incompat.contains(recover)
+            || features.ro_compat.contains(orphans)
+            || raw.s_last_orphan.get() != 0
     }))
 }

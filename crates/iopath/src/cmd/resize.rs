@@ -1,13 +1,17 @@
 //! `resize`: makes a file system larger or smaller.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use serde_json::json;
+use repair::resize::{self as ext, Numbers, ResizeOptions, Size};
+use serde_json::{Value, json};
 
+use super::{repair as repair_cmd, replay, undoable};
 use crate::app::App;
+use crate::session;
 use crate::storage::{Known, Storage};
 use crate::target::{Target, TargetPath};
 use crate::text;
@@ -16,11 +20,15 @@ use crate::text;
 #[derive(Args)]
 #[command(after_help = "\
 Without a size it takes all of its device. An image file that is too short for the size becomes
-longer first; one whose file system shrinks keeps its length. XFS shrinks as far as the end is free.
-Nobody may have it mounted. A power cut leaves the old size or the new one.
+longer first; one whose file system shrinks keeps its length. Nobody may have it mounted. A power
+cut leaves the old size or the new one; of ext2, ext3 and ext4 the next resize finishes it from its
+undo file (TARGET.undo), or iopath undo reverts it. Their journal is replayed first, blocks and
+inodes move as they must, and the result is checked before it is written. XFS shrinks as far as the
+end is free.
 
 Examples:
   iopath resize disk.img 20G
+  iopath resize -M disk.img
   iopath resize /dev/sdb1")]
 pub struct Options {
     /// Image, device or partition: TARGET
@@ -29,6 +37,32 @@ pub struct Options {
     /// New size of the file system, e.g. 20G
     #[arg(value_name = "SIZE", value_parser = text::parse_size)]
     size: Option<u64>,
+    /// ext: as small as it can be
+    #[arg(short = 'M', long = "min", conflicts_with_all = ["size", "print_min"])]
+    min: bool,
+    /// ext: print the smallest size, and change nothing
+    #[arg(short = 'P', long = "print-min", conflicts_with = "size")]
+    print_min: bool,
+    /// ext: turn the feature 64bit on
+    #[arg(short = 'b', long = "64bit", conflicts_with_all = ["size", "min", "print_min", "narrow"])]
+    wide: bool,
+    /// ext: turn the feature 64bit off
+    #[arg(short = 's', long = "32bit", conflicts_with_all = ["size", "min", "print_min"])]
+    narrow: bool,
+    /// ext: print what would be done, and change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// ext: undo file that is kept; iopath undo reverts the resize with it
+    #[arg(short = 'z', long, value_name = "FILE")]
+    undo_file: Option<PathBuf>,
+}
+
+impl Options {
+    /// Is there something that only ext knows?
+    fn of_ext(&self) -> bool {
+        let flags = [self.min, self.print_min, self.wide, self.narrow, self.dry_run];
+        flags.contains(&true) || self.undo_file.is_some()
+    }
 }
 
 /// Runs `resize`.
@@ -37,7 +71,13 @@ pub struct Options {
 /// Another format; a size that cannot be; blocks in use behind the new end; the device failed.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let target = TargetPath::parse(&options.target)?.target;
-    let storage = open(app, &target, options.size)?;
+    let (storage, known) = open(app, &target, options)?;
+    if known == Known::Ext {
+        return resize_ext(app, &storage, options);
+    }
+    if options.of_ext() {
+        bail!("{target}: XFS takes a size alone: -M, -P, -b, -s, -n and -z are for ext");
+    }
     let report = xfs::resize::resize(app.cx, &storage.queue, options.size);
     let report = report.with_context(|| target.to_string())?;
     let bytes = |blocks: u64| blocks * u64::from(report.block_size);
@@ -59,17 +99,94 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 }
 
 /// Opens the target; an image file is made long enough first.
-fn open(app: &mut App, target: &Target, size: Option<u64>) -> Result<Storage> {
+fn open(app: &mut App, target: &Target, options: &Options) -> Result<(Storage, Known)> {
     let storage = Storage::open(app, target, true)?;
-    if storage.must_be_known(app)? == Known::Ext {
-        bail!("{target}: ext2, ext3 and ext4 are not resized here; resize2fs does it");
-    }
+    let known = storage.must_be_known(app)?;
     let plain = target.partition.is_none() && storage.container.is_none();
-    let short = size.filter(|&size| size > storage.bytes());
+    let short = options.size.filter(|&size| size > storage.bytes() && !options.dry_run);
     let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
-    let Some(size) = short.filter(|_| plain && is_file) else { return Ok(storage) };
+    let Some(size) = short.filter(|_| plain && is_file) else { return Ok((storage, known)) };
     let file = std::fs::OpenOptions::new().write(true).open(&target.path);
     file.and_then(|file| file.set_len(size)).with_context(|| target.to_string())?;
     drop(storage);
-    Storage::open(app, target, true)
+    Ok((Storage::open(app, target, true)?, known))
+}
+
+/// The same for ext2, ext3 and ext4.
+fn resize_ext(app: &mut App, storage: &Storage, options: &Options) -> Result<ExitCode> {
+    let target = &storage.target;
+    let named = || target.to_string();
+    make_clean(app, storage, !options.dry_run && !options.print_min)?;
+    if options.print_min {
+        let least = ext::least_bytes(app.cx, &storage.queue).with_context(named)?;
+        let text = format!("{target}: {} at the least ({least} bytes)", text::size(least));
+        print(app, &text, json!({ "target": target.to_string(), "minimum": least }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let switched = options.wide || options.narrow;
+    let size = match (options.min, options.size) {
+        (true, _) => Size::Least,
+        (_, Some(bytes)) => Size::Bytes(bytes),
+        _ if switched => Size::Keep,
+        _ => Size::Device,
+    };
+    let wanted = ResizeOptions { size, wide: switched.then_some(options.wide) };
+    let plan = ext::plan(app.cx, &storage.queue, &wanted).with_context(named)?;
+    if !options.dry_run && !plan.is_done() {
+        plan.layout.prepare(app.cx, &storage.queue).with_context(named)?;
+        plan.layout.judge(app.cx, &storage.queue).with_context(named)?;
+        undoable::carry_out(app, storage, &plan.layout.plan, options.undo_file.as_deref())?;
+    }
+    let bytes = |numbers: &Numbers| numbers.blocks * u64::from(plan.block_size);
+    let (from, to) = (text::size(bytes(&plan.before)), text::size(bytes(&plan.after)));
+    let moved = (plan.blocks_moved, plan.inodes_moved);
+    let line = match plan.is_done() {
+        true => format!("{target}: keeps its size of {to}"),
+        false => format!(
+            "{target}: {to}, {from} before ({} groups, {} before; {} blocks and {} inodes moved){}",
+            plan.after.groups,
+            plan.before.groups,
+            moved.0,
+            moved.1,
+            if options.dry_run { "; nothing was changed" } else { "" }
+        ),
+    };
+    let facts = |numbers: &Numbers| {
+        json!({
+            "size": bytes(numbers),
+            "groups": numbers.groups,
+            "inodes": numbers.inodes,
+            "descriptor_size": numbers.desc_size,
+        })
+    };
+    let document = json!({
+        "target": target.to_string(),
+        "before": facts(&plan.before),
+        "after": facts(&plan.after),
+        "blocks_moved": moved.0,
+        "inodes_moved": moved.1,
+        "changed": !options.dry_run && !plan.is_done(),
+    });
+    print(app, &line, document)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Finishes a change that was cut, and replays the journal.
+///
+/// # Errors
+/// The device failed; it is in use; the journal is damaged.
+pub fn make_clean(app: &mut App, storage: &Storage, write: bool) -> Result<()> {
+    repair_cmd::finish_cut(app, storage, write)?;
+    if write && replay::is_dirty(app, storage)? {
+        let fs = session::mount_ext(app, storage, true)?;
+        session::close(app, session::Session::on(storage.target.clone(), fs))?;
+    }
+    Ok(())
+}
+
+fn print(app: &mut App, line: &str, document: Value) -> Result<()> {
+    Ok(match app.out.json {
+        true => app.out.document(&document)?,
+        false => app.out.line(line)?,
+    })
 }

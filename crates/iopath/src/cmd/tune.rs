@@ -1,39 +1,98 @@
-//! `tune`: label, UUID and features of an existing file system.
+//! `tune`: label, UUID, defaults and features of an existing file system.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
+use repair::tune as ext;
 use serde_json::json;
 use xfs::tune::TuneOptions;
 
+use super::{resize, undoable};
 use crate::app::App;
 use crate::storage::{Known, Storage};
 use crate::target::TargetPath;
+use crate::text;
 
-/// Change label, UUID and features of a file system
+/// Change label, UUID, defaults and features of a file system
 #[derive(Args)]
 #[command(after_help = "\
-Features of XFS are bigtime, nrext64 and exchange; there is no way back. Nobody may have it mounted.
+Features of XFS are bigtime, nrext64 and exchange; there is no way back. Of ext2, ext3 and ext4
+these are set and, with ^, cleared: metadata_csum, uninit_bg, metadata_csum_seed, has_journal,
+fast_commit; and set: dir_index, large_dir, ea_inode, encrypt, extent, large_file, huge_file,
+dir_nlink, stable_inodes. What changes goes through an undo file, as a repair does. Nobody may have
+it mounted.
 
 Examples:
   iopath tune -L archive disk.img
   iopath tune -U random disk.img@1
-  iopath tune -O bigtime,nrext64 disk.img")]
+  iopath tune -O metadata_csum,^fast_commit disk.img
+  iopath tune -O bigtime,nrext64 xfs.img")]
 pub struct Options {
     /// Image, device or partition: TARGET
     #[arg(value_name = "TARGET")]
     target: OsString,
-    /// Name of the volume, at most 12 bytes; empty for none
+    /// Name of the volume, at most 12 bytes (ext: 16); empty for none
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<String>,
     /// UUID, or random
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<String>,
-    /// Features to turn on
+    /// Features to turn on; ext: ^NAME turns one off
     #[arg(short = 'O', value_name = "FEATURES", value_delimiter = ',')]
     features: Vec<String>,
+    /// ext: share of the blocks that only root may use, in percent, 0 to 50
+    #[arg(short = 'm', value_name = "PERCENT", conflicts_with = "reserved")]
+    percent: Option<f64>,
+    /// ext: number of blocks that only root may use
+    #[arg(short = 'r', value_name = "BLOCKS")]
+    reserved: Option<u64>,
+    /// ext: user that may use them too
+    #[arg(short = 'u', value_name = "UID")]
+    user: Option<u16>,
+    /// ext: group that may use them too
+    #[arg(short = 'g', value_name = "GID")]
+    group: Option<u16>,
+    /// ext: what the kernel does where it finds errors
+    #[arg(short = 'e', value_name = "BEHAVIOUR")]
+    errors: Option<Errors>,
+    /// ext: mounts between two checks; 0 or -1 for no limit
+    #[arg(short = 'c', value_name = "COUNT", allow_negative_numbers = true)]
+    max_mounts: Option<i16>,
+    /// ext: mounts since the last check
+    #[arg(short = 'C', value_name = "COUNT")]
+    mounts: Option<u16>,
+    /// ext: time between two checks: days, or a number with d, w or m; 0 for no limit
+    #[arg(short = 'i', value_name = "TIME", value_parser = parse_interval)]
+    interval: Option<u32>,
+    /// ext: default mount options: acl, user_xattr, journal_data, ..; ^NAME clears one
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    mount_options: Vec<String>,
+    /// ext: mount options as a text, which the kernel adds; empty for none
+    #[arg(long, value_name = "TEXT")]
+    mount_text: Option<String>,
+    /// ext: make a journal, as -O has_journal
+    #[arg(short = 'j')]
+    journal: bool,
+    /// ext: make a journal of so many bytes, e.g. 64M
+    #[arg(short = 'J', long, value_name = "SIZE", value_parser = text::parse_size)]
+    journal_size: Option<u64>,
+    /// ext: undo file that is kept; iopath undo reverts the change with it
+    #[arg(short = 'z', long, value_name = "FILE")]
+    undo_file: Option<PathBuf>,
+}
+
+/// What is done where errors are found.
+#[derive(Clone, Copy, ValueEnum)]
+enum Errors {
+    /// Go on
+    Continue,
+    /// Become read-only
+    RemountRo,
+    /// Stop the machine
+    Panic,
 }
 
 /// Runs `tune`.
@@ -47,23 +106,99 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         Some(text) => Some(super::mkfs::parse_uuid(text)?),
         None => None,
     };
-    let label = options.label.as_ref().map(|label| label.as_bytes().to_vec());
-    // As for xfs_admin: `-O bigtime=1`.
-    let features = options.features.iter().map(|name| name.trim_end_matches("=1").to_string());
-    let wanted = TuneOptions { label, uuid, features: features.collect() };
-    if wanted == TuneOptions::default() {
-        bail!("nothing to change: give -L, -U or -O");
+    let of_ext = options.of_ext(uuid);
+    if of_ext == ext::TuneOptions::default() {
+        bail!("nothing to change: give -L, -U, -O or another option");
     }
     let storage = Storage::open(app, &target, true)?;
     if storage.must_be_known(app)? == Known::Ext {
-        bail!("{target}: ext2, ext3 and ext4 are not tuned here; tune2fs does it");
+        tune_ext(app, &storage, &of_ext, options)?;
+    } else {
+        tune_xfs(app, &storage, &of_ext, options)?;
     }
-    let done = xfs::tune::tune(app.cx, &storage.queue, &wanted);
-    done.with_context(|| target.to_string())?;
     if app.out.json {
         app.out.document(&json!({ "target": target.to_string(), "changed": true }))?;
     } else {
         app.out.line(format!("{target}: changed"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl Options {
+    fn of_ext(&self, uuid: Option<[u8; 16]>) -> ext::TuneOptions {
+        let mut features = self.features.clone();
+        let journal = self.journal || self.journal_size.is_some();
+        features.extend(journal.then(|| "has_journal".to_string()));
+        let percent = self.percent.map(ext::Reserved::Percent);
+        ext::TuneOptions {
+            label: self.label.as_ref().map(|label| label.as_bytes().to_vec()),
+            uuid,
+            reserved: percent.or(self.reserved.map(ext::Reserved::Blocks)),
+            reserved_owner: [self.user, self.group],
+            errors: self.errors.map(|errors| match errors {
+                Errors::Continue => ext::OnErrors::Continue,
+                Errors::RemountRo => ext::OnErrors::RemountRo,
+                Errors::Panic => ext::OnErrors::Panic,
+            }),
+            max_mounts: self.max_mounts,
+            mounts: self.mounts,
+            interval: self.interval,
+            mount_options: self.mount_options.clone(),
+            mount_text: self.mount_text.clone(),
+            features,
+            journal_bytes: self.journal_size,
+        }
+    }
+}
+
+fn tune_ext(
+    app: &mut App,
+    storage: &Storage,
+    wanted: &ext::TuneOptions,
+    options: &Options,
+) -> Result<()> {
+    let named = || storage.target.to_string();
+    resize::make_clean(app, storage, true)?;
+    let plan = ext::plan(app.cx, &storage.queue, wanted).with_context(named)?;
+    plan.prepare(app.cx, &storage.queue).with_context(named)?;
+    plan.judge(app.cx, &storage.queue).with_context(named)?;
+    undoable::carry_out(app, storage, &plan.plan, options.undo_file.as_deref())
+}
+
+fn tune_xfs(
+    app: &mut App,
+    storage: &Storage,
+    given: &ext::TuneOptions,
+    options: &Options,
+) -> Result<()> {
+    let (label, uuid) = (given.label.clone(), given.uuid);
+    let known = ext::TuneOptions {
+        label: label.clone(),
+        uuid,
+        features: options.features.clone(),
+        ..ext::TuneOptions::default()
+    };
+    if *given != known || options.undo_file.is_some() {
+        bail!("{}: XFS takes -L, -U and -O; the other options are for ext", storage.target);
+    }
+    // As for xfs_admin: `-O bigtime=1`.
+    let features = options.features.iter().map(|name| name.trim_end_matches("=1").to_string());
+    let wanted = TuneOptions { label, uuid, features: features.collect() };
+    let done = xfs::tune::tune(app.cx, &storage.queue, &wanted);
+    done.with_context(|| storage.target.to_string())
+}
+
+/// Seconds of a time as tune2fs takes it: days, or a number with d, w or m (30 days).
+fn parse_interval(text: &str) -> Result<u32, String> {
+    const DAY: u32 = 86_400;
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "d" => DAY,
+        "w" => 7 * DAY,
+        "m" => 30 * DAY,
+        "s" => 1,
+        other => return Err(format!("unit {other} is not d, w, m or s")),
+    };
+    let count: u32 = digits.parse().map_err(|_| format!("{text} is no time"))?;
+    count.checked_mul(unit).ok_or_else(|| format!("{text} is too long"))
 }

@@ -13,15 +13,15 @@ use crate::app::App;
 use crate::storage::Storage;
 use crate::target::TargetPath;
 
-/// Revert a repair, byte for byte
+/// Revert a repair, a resize or a tune, byte for byte
 #[derive(Args)]
 #[command(after_help = "\
-Refused if the image has changed since the repair. An undo that was cut may be repeated.
+Refused if the image has changed since. An undo that was cut may be repeated.
 
 Examples:
   iopath undo disk.img.undo")]
 pub struct Options {
-    /// The undo file of a repair
+    /// The undo file of a change
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The image, if it has another name by now: TARGET
@@ -48,7 +48,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         let target = target.to_string();
         app.out.document(&json!({ "target": target, "blocks": blocks, "undone": true }))?;
     } else {
-        app.out.line(format!("{target}: {blocks} blocks as before the repair"))?;
+        app.out.line(format!("{target}: {blocks} blocks as before the change"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

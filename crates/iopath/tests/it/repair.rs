@@ -45,7 +45,7 @@ fn a_repair_is_planned_done_and_undone() {
     ok(place, "cp disk.img:/file back");
     assert_eq!(std::fs::read(place.join("back")).expect("a file"), vec![7u8; 50_000]);
     assert!(run(place, "repair -y disk.img", 0).contains("clean"));
-    assert!(run(place, "undo disk.img.undo", 0).contains("as before the repair"));
+    assert!(run(place, "undo disk.img.undo", 0).contains("as before the change"));
     assert!(read() == image, "byte for byte");
     assert!(run(place, "undo disk.img.undo", 8).contains("undone before"));
     let second = run(place, "repair --json -y disk.img", 1);
@@ -73,7 +73,7 @@ fn a_repair_of_xfs_is_planned_done_and_undone() {
     ok(place, "cp x.img:/file back");
     assert_eq!(std::fs::read(place.join("back")).expect("a file"), vec![7u8; 50_000]);
     assert!(run(place, "repair -y x.img", 0).contains("clean"));
-    assert!(run(place, "undo x.img.undo", 0).contains("as before the repair"));
+    assert!(run(place, "undo x.img.undo", 0).contains("as before the change"));
     assert!(std::fs::read(&path).expect("the image") == image, "byte for byte");
 }
 

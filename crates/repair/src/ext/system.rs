@@ -9,6 +9,7 @@ use ext4::format::{At, FileKind, InodeValues, orphan};
 use super::Fs;
 use super::inodes::Inode;
 use super::map::Map;
+use crate::map_build::put;
 use ext4::format::extent::FileRun;
 
 /// The slot of the double indirect block.
@@ -257,9 +258,4 @@ impl Fs<'_> {
     fn fix_resize(&mut self, detail: &str) -> bool {
         self.safe(Rule::ResizeInode, Self::at(RESIZE_INO), detail, "write it anew")
     }
-}
-
-/// Stores a block number.
-fn put(data: &mut [u8], index: usize, block: u64) {
-    data[index * 4..index * 4 + 4].copy_from_slice(&(block as u32).to_le_bytes());
 }

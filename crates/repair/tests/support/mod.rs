@@ -102,11 +102,20 @@ impl Kind {
     pub fn image(&self) -> Arc<MemoryDevice> {
         rt::testing::world(|cx| {
             let device = self.empty(cx);
-            let fs = mount(cx, device.clone()).expect("a fresh image is mounted");
-            populate(cx, &fs, u64::from(self.block));
-            fs.unmount(cx).expect("unmount");
+            Kind::fill_in(cx, &device, self.block);
             device
         })
+    }
+
+    /// Makes one of everything in an empty file system.
+    pub fn fill(device: &Arc<MemoryDevice>, block: u32) {
+        rt::testing::world(|cx| Kind::fill_in(cx, device, block));
+    }
+
+    fn fill_in(cx: &mut Cx, device: &Arc<MemoryDevice>, block: u32) {
+        let fs = mount(cx, device.clone()).expect("a fresh image is mounted");
+        populate(cx, &fs, block.into());
+        fs.unmount(cx).expect("unmount");
     }
 }
 

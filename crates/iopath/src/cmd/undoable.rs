@@ -1,0 +1,35 @@
+//! Changes that go through an undo file, which goes again when they are made.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use repair::Plan;
+use repair::undo::{Repaired, UndoFile};
+
+use super::repair::free_path;
+use crate::app::App;
+use crate::storage::Storage;
+
+/// Carries a plan out. A cut is finished by the next call, or reverted by `iopath undo`, from the
+/// undo file; it stays where `kept` names it.
+///
+/// # Errors
+/// No room for the undo file; the device failed.
+pub fn carry_out(app: &mut App, storage: &Storage, plan: &Plan, kept: Option<&Path>) -> Result<()> {
+    let target = &storage.target;
+    let path = match kept {
+        Some(path) => path.to_path_buf(),
+        None => free_path(target)?,
+    };
+    let named = || format!("{}: nothing was changed", path.display());
+    let name = target.to_string();
+    let of = Repaired { target: &name, device_bytes: storage.bytes() };
+    let made = UndoFile::create(&path, app.cx.random_uuid(), &of, plan);
+    let mut undo = made.with_context(named)?;
+    let applied = repair::apply(app.cx, &storage.queue, &mut undo);
+    applied.with_context(|| format!("{target}: cut; run it again, or iopath undo {path:?}"))?;
+    if kept.is_none() {
+        std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}

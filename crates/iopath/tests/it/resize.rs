@@ -1,0 +1,80 @@
+//! `iopath resize` of ext as a user runs it, beside resize2fs and the kernel.
+
+use std::path::Path;
+
+use testkit::judge::{self, LoopMount};
+use testkit::manifest;
+
+use crate::command::{iopath_in as iopath, ok_in as ok};
+
+/// What dumpe2fs says of the geometry.
+fn geometry(image: &Path) -> Vec<String> {
+    let text = judge::run_ok("dumpe2fs", &[&"-h", &image]);
+    let wanted =
+        ["Inode count", "Block count", "Reserved", "Free", "Group", "Blocks per", "Inodes"];
+    let line = |line: &&str| wanted.iter().any(|start| line.starts_with(start));
+    text.lines().filter(line).map(str::to_owned).collect()
+}
+
+/// Goal: larger, smaller and wide as resize2fs makes it, the tree unchanged for the kernel. Method:
+/// the same steps by both on copies of one image.
+#[test]
+fn as_resize2fs_does_it() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    let tree = place.join("tree");
+    std::fs::create_dir_all(tree.join("below")).expect("a directory");
+    for n in 0..300u32 {
+        std::fs::write(tree.join(format!("below/file-{n}")), vec![n as u8; 3000]).expect("a file");
+    }
+    ok(place, "mkfs -q -t ext4 -b 1024 -O ^64bit --size 24M -d tree ours.img");
+    let [ours, theirs] = ["ours.img", "theirs.img"].map(|name| place.join(name));
+    std::fs::copy(&ours, &theirs).expect("a copy");
+    for (line, reference) in
+        [("ours.img 300M", "300M"), ("ours.img 40M", "40M"), ("-b ours.img", "-b")]
+    {
+        let done = ok(place, &format!("resize {line}"));
+        if reference == "300M" {
+            let file = std::fs::File::options().write(true).open(&theirs).expect("an image");
+            file.set_len(300 << 20).expect("longer");
+        }
+        let words: &[&dyn AsRef<std::ffi::OsStr>] = match reference {
+            "-b" => &[&"-b", &theirs],
+            size => &[&"-f", &theirs, &size],
+        };
+        judge::run_ok("resize2fs", words);
+        assert_eq!(geometry(&ours), geometry(&theirs), "{done}");
+        judge::e2fsck(&ours).unwrap_or_else(|text| panic!("{line}: {text}"));
+    }
+    assert!(!place.join("ours.img.undo").exists(), "the undo file is removed");
+    let least = ok(place, "resize -P --json ours.img");
+    assert!(least.contains("\"minimum\":"), "{least}");
+    let before = std::fs::read(&ours).expect("the image");
+    assert!(ok(place, "resize -n -M ours.img").contains("nothing was changed"));
+    assert!(std::fs::read(&ours).expect("the image") == before, "a dry run writes nothing");
+    ok(place, "resize -M -z kept ours.img");
+    judge::e2fsck(&ours).unwrap_or_else(|text| panic!("the least: {text}"));
+    let kernel = LoopMount::new(&ours, "ext4", "ro").expect("the kernel mounts it");
+    let theirs = manifest::of_dir(&kernel.path().join("below")).expect("the kernel reads");
+    drop(kernel);
+    let wanted = manifest::of_dir(&tree.join("below")).expect("what went in");
+    assert!(manifest::diff(&wanted, &theirs).is_empty());
+    ok(place, "undo kept");
+    judge::e2fsck(&ours).unwrap_or_else(|text| panic!("undone: {text}"));
+    assert!(std::fs::read(&ours).expect("the image")[..2048] == before[..2048], "the old size");
+}
+
+/// Goal: what cannot be is refused, with how to go on. Method: a size behind a partition's end.
+#[test]
+fn what_cannot_be_is_named() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    ok(place, "mkfs -q -t ext4 --size 24M disk.img");
+    let failed = iopath(place, "resize disk.img 1M");
+    let text = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(!failed.status.success() && text.contains("find no place"), "{text}");
+    ok(place, "mkfs -q -t xfs --size 300M x.img");
+    let failed = iopath(place, "resize -M x.img");
+    let text = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(!failed.status.success() && text.contains("are for ext"), "{text}");
+}

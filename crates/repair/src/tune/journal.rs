@@ -1,0 +1,149 @@
+//! A journal that is made, or goes; its copy of the UUID.
+
+use base::Ino;
+use base::Timespec;
+use ext4::format::extent::FileRun;
+use ext4::format::features::Incompat;
+use ext4::format::inode::EXTRA_SIZE;
+use ext4::format::super_block::JOURNAL_INO;
+use ext4::format::{FileKind, InodeFlags, InodeValues};
+use jbd2::format::Superblock;
+
+use crate::map_build;
+use crate::resize::place::Relayout;
+use crate::resize::walk::Nodes;
+use crate::volume::{EditError, refuse};
+
+/// The fewest blocks of a journal.
+const BLOCKS_MIN: u64 = 1024;
+
+impl Relayout<'_> {
+    /// Frees the journal's blocks, and empties its inode.
+    ///
+    /// # Errors
+    /// Damage; a journal on another device, or in an unusual inode.
+    pub fn drop_journal(&mut self) -> Result<(), EditError> {
+        let ino = self.v.g.journal_ino;
+        if ino != JOURNAL_INO {
+            return refuse(format!("its journal is no inode {JOURNAL_INO}, but {ino}"));
+        }
+        let mut slot = self.v.slot(ino)?;
+        let values = InodeValues::parse(&slot, Ino(ino.into()), &self.v.g)?;
+        let map = self.v.file_map(ino, &values)?;
+        let runs = map.runs.iter().map(|run| (run.start, run.len));
+        for (start, len) in runs.chain(map.nodes.iter().map(|&node| (node, 1))) {
+            self.maps.load_run(&mut self.v, start..start + len)?;
+            self.maps.clear(start..start + len);
+        }
+        slot.fill(0);
+        InodeValues::default().emit(&mut slot, Ino(ino.into()), &self.g);
+        self.put_slot(ino, &slot)?;
+        self.raw.s_journal_inum.set(0);
+        self.raw.s_jnl_backup_type = 0;
+        self.raw.s_jnl_blocks.iter_mut().for_each(|word| word.set(0));
+        Ok(())
+    }
+
+    /// Makes a journal of so many bytes; None for the size that mke2fs chooses.
+    ///
+    /// # Errors
+    /// No room for it.
+    pub fn make_journal(&mut self, bytes: Option<u64>) -> Result<(), EditError> {
+        let size = u64::from(self.g.block_size);
+        let len = match bytes {
+            Some(bytes) => bytes / size,
+            None => ext4::mkfs::default_journal(self.g.blocks_count).into(),
+        };
+        if len < BLOCKS_MIN || len > self.v.raw.free_blocks() / 2 {
+            let limit = self.v.raw.free_blocks() / 2;
+            return refuse(format!("a journal of {len} blocks is not in {BLOCKS_MIN}..={limit}"));
+        }
+        let mut runs: Vec<FileRun> = Vec::new();
+        let mut logical = 0;
+        while logical < len {
+            let Some((start, got)) = self.maps.take_some(&mut self.v, len - logical)? else {
+                return Err(EditError::NoRoom("no room for the journal".into()));
+            };
+            FileRun { logical, start, len: got, unwritten: false }.join(&mut runs);
+            self.zeroes.push((start, got));
+            logical += got;
+        }
+        // Its superblock belongs to the change, the rest is zeros that nobody sees yet.
+        let mut log = vec![0; self.v.size()];
+        let mut head = Superblock::new(self.g.block_size, len as u32, self.g.uuid);
+        head.users = vec![[0; 16]];
+        head.emit(&mut log);
+        let first = runs[0].start;
+        self.v.view.write(first, &log);
+        let zeroes = std::mem::take(&mut self.zeroes);
+        let cut = |(start, len): (u64, u64)| match start == first {
+            true => (start + 1, len - 1),
+            false => (start, len),
+        };
+        self.zeroes = zeroes.into_iter().map(cut).filter(|run| run.1 > 0).collect();
+        self.journal_inode(len, &runs)
+    }
+
+    fn journal_inode(&mut self, len: u64, runs: &[FileRun]) -> Result<(), EditError> {
+        let mut slot = self.v.slot(JOURNAL_INO)?;
+        let seed = self.seed(JOURNAL_INO, 0);
+        let extents = self.g.features.incompat.contains(Incompat::EXTENTS);
+        let mut store = Nodes::new(self);
+        let (block, nodes) = match extents {
+            true => map_build::extents(&mut store, seed, runs)?,
+            false => map_build::indirect(&mut store, runs)?,
+        };
+        let now = Timespec::from_secs(self.v.view.now().into());
+        let clusters = len.div_ceil(self.g.cluster_ratio.into()) + nodes.len() as u64;
+        let values = InodeValues {
+            mode: FileKind::Regular.mode_bits() | 0o600,
+            links: 1,
+            size: len * u64::from(self.g.block_size),
+            blocks: clusters * self.g.cluster_sectors(),
+            flags: if extents { InodeFlags::EXTENTS } else { InodeFlags::default() },
+            atime: now,
+            ctime: now,
+            mtime: now,
+            crtime: Some(now),
+            extra_isize: if self.g.inode_size > 128 { EXTRA_SIZE } else { 0 },
+            block,
+            ..InodeValues::default()
+        };
+        slot.fill(0);
+        values.emit(&mut slot, Ino(JOURNAL_INO.into()), &self.g);
+        self.put_slot(JOURNAL_INO, &slot)?;
+        self.raw.s_journal_inum.set(JOURNAL_INO);
+        self.raw.s_jnl_backup_type = 1;
+        for (word, bytes) in self.raw.s_jnl_blocks.iter_mut().zip(block.chunks_exact(4)) {
+            word.set(u32::from_le_bytes(bytes.try_into().expect("four bytes")));
+        }
+        self.raw.s_jnl_blocks[15].set((values.size >> 32) as u32);
+        self.raw.s_jnl_blocks[16].set(values.size as u32);
+        Ok(())
+    }
+
+    /// Stores another UUID where the journal in the file system has the old one.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn journal_uuid(&mut self, uuid: [u8; 16]) -> Result<(), EditError> {
+        let ino = self.v.g.journal_ino;
+        if ino == 0 || ino != self.g.journal_ino {
+            return Ok(());
+        }
+        let slot = self.v.slot(ino)?;
+        let values = InodeValues::parse(&slot, Ino(ino.into()), &self.v.g)?;
+        let map = self.v.file_map(ino, &values)?;
+        let Some(first) = map.runs.first().map(|run| run.start) else { return Ok(()) };
+        let mut content = self.v.view.original(first)?;
+        let Ok(mut head) = Superblock::parse(&content) else {
+            return refuse("its journal is damaged: check it, and repair it first");
+        };
+        if head.uuid == self.v.g.uuid {
+            head.uuid = uuid;
+            head.emit(&mut content);
+            self.v.view.write(first, &content);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! Checksums of everything: added, removed, or with another seed.
+
+use std::collections::BTreeSet;
+
+use base::Ino;
+use ext4::format::checksum::{self, InodeSeed};
+use ext4::format::dir::{self, DirLayout};
+use ext4::format::features::Incompat;
+use ext4::format::mmp::Mmp;
+use ext4::format::{At, FileKind, InodeFlags, InodeValues, htree, orphan, xattr};
+
+use crate::resize::place::Relayout;
+use crate::resize::shape::is_lazy;
+use crate::volume::map::{FileMap, has_map};
+use crate::volume::{EditError, refuse};
+
+/// The flag of a directory that does not distinguish cases.
+const CASEFOLD: u32 = 0x4000_0000;
+/// Where the halves of an inode's checksum lie.
+const INODE_SUMS: [usize; 2] = [0x7c, 0x82];
+/// Where the checksum of a block of multi-mount protection lies.
+const MMP_SUM: std::ops::Range<usize> = 1020..1024;
+
+impl Relayout<'_> {
+    /// Gives every structure the checksum of the new superblock.
+    ///
+    /// # Errors
+    /// Damage; a directory without room for checksums.
+    pub fn resum(&mut self) -> Result<(), EditError> {
+        self.resummed = true;
+        let mut attributes = BTreeSet::new();
+        for group in 0..self.v.g.groups_count {
+            self.table(group)?;
+            for ino in self.v.inodes_of(group)? {
+                let slot = self.v.slot(ino)?;
+                let values = InodeValues::parse(&slot, Ino(ino.into()), &self.v.g)?;
+                if has_map(&values) {
+                    self.file(ino, &values)?;
+                }
+                if values.file_acl != 0 && attributes.insert(values.file_acl) {
+                    self.attributes(values.file_acl)?;
+                }
+            }
+        }
+        self.mmp()
+    }
+
+    /// The slots of a table, as far as they were ever in use; where groups may no longer be
+    /// uninitialised the rest becomes zeros.
+    fn table(&mut self, group: u32) -> Result<(), EditError> {
+        let desc = self.v.descs[group as usize];
+        let per = self.g.inodes_per_group;
+        let unused = if is_lazy(&self.v.g) { desc.itable_unused.min(per) } else { 0 };
+        let size = self.g.inode_size as usize;
+        for block in 0..u64::from(self.g.itable_blocks) {
+            let place = desc.inode_table + block;
+            let first = block as u32 * self.g.inodes_per_block;
+            let used = (per - unused).saturating_sub(first).min(self.g.inodes_per_block) as usize;
+            if used == 0 {
+                if !is_lazy(&self.g) {
+                    let zeros = vec![0; self.v.size()];
+                    self.v.view.write(place, &zeros);
+                }
+                continue;
+            }
+            let mut content = self.v.view.original(place)?;
+            let number = group * per + first + 1;
+            for (slot, ino) in content.chunks_exact_mut(size).take(used).zip(number..) {
+                if slot.iter().all(|&byte| byte == 0) {
+                    continue;
+                }
+                let seed = self.seed(ino, InodeValues::generation_of(slot));
+                sum_slot(slot, self.g.checksums.metadata.then_some(seed));
+            }
+            if !is_lazy(&self.g) {
+                content[used * size..].fill(0);
+            }
+            self.v.view.write(place, &content);
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, ino: u32, values: &InodeValues) -> Result<(), EditError> {
+        let map = self.v.file_map(ino, values)?;
+        let seed = self.seed(ino, values.generation);
+        if values.flags.contains(InodeFlags::EXTENTS) {
+            for &node in &map.nodes {
+                let mut content = self.v.view.original(node)?;
+                seed.set_extent_block(&mut content);
+                self.v.view.write(node, &content);
+            }
+        }
+        if ino == self.v.g.orphan_file_ino {
+            for (_, block) in map.blocks() {
+                let mut content = self.v.view.original(block)?;
+                orphan::set_tail(&mut content, block, seed, &self.g);
+                self.v.view.write(block, &content);
+            }
+        }
+        if values.kind() == Some(FileKind::Directory) {
+            self.dir_blocks(ino, values, &map)?;
+        }
+        Ok(())
+    }
+
+    fn layouts(&self, values: &InodeValues) -> [DirLayout; 2] {
+        [&self.v.g, &self.g].map(|g| DirLayout {
+            block_size: g.block_size,
+            checksum: g.checksums.metadata,
+            filetype: g.features.incompat.contains(Incompat::FILETYPE),
+            encrypted: values.flags.contains(InodeFlags::ENCRYPT),
+        })
+    }
+
+    fn dir_blocks(&mut self, ino: u32, v: &InodeValues, map: &FileMap) -> Result<(), EditError> {
+        let [old, new] = self.layouts(v);
+        let seed = self.seed(ino, v.generation);
+        let indexed = v.flags.contains(InodeFlags::INDEX);
+        let folded = v.flags.bits() & CASEFOLD != 0 && v.flags.contains(InodeFlags::ENCRYPT);
+        if folded && old.checksum != new.checksum {
+            return refuse(format!(
+                "directory inode {ino} is encrypted and casefolded: its entries are not moved here"
+            ));
+        }
+        for (logical, block) in map.blocks() {
+            let mut content = self.v.view.original(block)?;
+            let array = match logical {
+                0 if indexed => Some(htree::ROOT_ARRAY),
+                _ if indexed && !htree::is_leaf(&content, old) => Some(htree::NODE_ARRAY),
+                _ => None,
+            };
+            let fits = match array {
+                Some(array) => index_block(&mut content, array, new, seed),
+                None => leaf_block(&mut content, old, new, seed),
+            };
+            if !fits {
+                return refuse(format!(
+                    "directory inode {ino} has no room for a checksum in block {logical} of it: \
+                     make it anew (cp -a into a new directory), or run e2fsck -fD first"
+                ));
+            }
+            self.v.view.write(block, &content);
+        }
+        Ok(())
+    }
+
+    fn attributes(&mut self, block: u64) -> Result<(), EditError> {
+        let mut content = self.v.view.original(block)?;
+        if self.g.checksums.metadata {
+            xattr::set_checksum(&self.g.checksums, block, &mut content);
+        } else {
+            content[16..20].fill(0);
+        }
+        self.v.view.write(block, &content);
+        Ok(())
+    }
+
+    fn mmp(&mut self) -> Result<(), EditError> {
+        if !self.g.features.incompat.contains(Incompat::MMP) {
+            return Ok(());
+        }
+        let block = self.raw.s_mmp_block.get();
+        let mut content = self.v.view.original(block)?;
+        let seed = |g: &ext4::format::Geometry| g.checksums.metadata.then_some(g.checksums.seed);
+        let mmp = Mmp::parse(&content, seed(&self.v.g));
+        let mmp = mmp.map_err(|kind| kind.at(At::Device(block)))?;
+        content[MMP_SUM].fill(0);
+        mmp.emit(&mut content, seed(&self.g));
+        self.v.view.write(block, &content);
+        Ok(())
+    }
+}
+
+/// A slot with its checksum, or without one.
+fn sum_slot(slot: &mut [u8], seed: Option<InodeSeed>) {
+    if let Some(seed) = seed {
+        return seed.set_inode(slot);
+    }
+    slot[INODE_SUMS[0]..][..2].fill(0);
+    if checksum::inode_has_high(slot) {
+        slot[INODE_SUMS[1]..][..2].fill(0);
+    }
+}
+
+/// A node of an index, with or without room for its checksum. False where the room is taken.
+fn index_block(data: &mut [u8], array: usize, new: DirLayout, seed: InodeSeed) -> bool {
+    let limit = htree::limit(new, array);
+    if htree::Node::new(data, array).count() > limit {
+        return false;
+    }
+    data[array..array + 2].copy_from_slice(&limit.to_le_bytes());
+    if new.checksum {
+        let tail = array + usize::from(limit) * 8;
+        data[tail..].fill(0);
+        htree::set_checksum(seed, data, array);
+    }
+    true
+}
+
+/// A block of entries, with a tail or without one. False where its entries take all of it.
+fn leaf_block(data: &mut Vec<u8>, old: DirLayout, new: DirLayout, seed: InodeSeed) -> bool {
+    if old.checksum != new.checksum {
+        let list: Vec<dir::Entry<'_>> =
+            dir::entries(data, old).filter(|entry| entry.ino != 0).collect();
+        let taken: usize = list.iter().map(|entry| dir::entry_len(entry.name.len())).sum();
+        if taken > new.end() {
+            return false;
+        }
+        let mut packed = vec![0; data.len()];
+        dir::pack(&mut packed, new, list.into_iter());
+        *data = packed;
+    }
+    if new.checksum {
+        dir::set_checksum(seed, data);
+    }
+    true
+}

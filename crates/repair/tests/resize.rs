@@ -1,0 +1,237 @@
+//! Larger, smaller, and back: e2fsck finds nothing, the tree is the same, a cut leaves one of both.
+
+mod support;
+
+use std::sync::Arc;
+
+use base::Rng;
+use block::{DeviceInfo, Queue};
+use device::{MemoryDevice, RecordDevice};
+use ext4::CheckOptions;
+use ext4::format::Geometry;
+use repair::resize::{self, ResizeOptions, ResizePlan, Size};
+use repair::undo::{Repaired, UndoFile};
+use repair::volume::EditError;
+use rt::Cx;
+use support::{Kind, manifest, queue};
+use testkit::judge;
+
+const MIB: u64 = 1 << 20;
+
+/// An image of mke2fs with one of everything, in small groups, on a device of 160 MiB.
+fn image(fstype: &str, features: &str, more: &[&str]) -> Arc<MemoryDevice> {
+    image_on(160 * MIB, fstype, features, more)
+}
+
+fn image_on(bytes: u64, fstype: &str, features: &str, more: &[&str]) -> Arc<MemoryDevice> {
+    let device_bytes = bytes;
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    let mut args = vec!["-t", fstype, "-b", "1024", "-g", "1024", "-N", "1536"];
+    args.extend(["-U", "11223344-5566-4788-89aa-bbccddeeff01"]);
+    args.extend(["-E", "hash_seed=11223344-5566-4788-89aa-0123456789ab"]);
+    if !features.is_empty() {
+        args.extend(["-O", features]);
+    }
+    args.extend(more);
+    judge::mke2fs(file.path(), 16 * MIB, &args);
+    let bytes = std::fs::read(file.path()).expect("image");
+    let info = DeviceInfo::plain(device_bytes / 512);
+    let info = DeviceInfo { volatile_cache: true, physical_block: 512, ..info };
+    let device = Arc::new(MemoryDevice::with_info(info));
+    for (index, chunk) in bytes.chunks(4096).enumerate() {
+        if chunk.iter().any(|&byte| byte != 0) {
+            device.write_at(index as u64 * 4096, chunk);
+        }
+    }
+    Kind::fill(&device, 1024);
+    device
+}
+
+fn geometry(image: &[u8]) -> Geometry {
+    Geometry::parse(&image[1024..2048], 0).expect("a sound superblock")
+}
+
+fn plan(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    size: Size,
+    wide: Option<bool>,
+) -> Result<ResizePlan, EditError> {
+    resize::plan(cx, queue, &ResizeOptions { size, wide })
+}
+
+/// Carries a plan out.
+fn carry_out(cx: &mut Cx, queue: &Arc<Queue>, plan: &ResizePlan, undo: &std::path::Path) {
+    plan.layout.prepare(cx, queue).expect("prepare");
+    plan.layout.judge(cx, queue).expect("a sound result");
+    let of = Repaired { target: "disk.img", device_bytes: queue.info().bytes() };
+    let mut undo = UndoFile::create(undo, [5; 16], &of, &plan.layout.plan).expect("an undo file");
+    repair::apply(cx, queue, &mut undo).expect("apply");
+}
+
+/// Resizes an image, and lets e2fsck and a mount judge.
+fn resized(device: &Arc<MemoryDevice>, what: &str, size: Size, wide: Option<bool>) -> ResizePlan {
+    let before = manifest(device).expect("it is mounted");
+    let dir = tempfile::tempdir().expect("a directory");
+    let plan = rt::testing::world(|cx| {
+        let queue = queue(cx, device.clone());
+        let plan = plan(cx, &queue, size, wide).unwrap_or_else(|e| panic!("{what}: {e}"));
+        carry_out(cx, &queue, &plan, &dir.path().join("undo"));
+        plan
+    });
+    let image = device.snapshot();
+    let g = geometry(&image);
+    assert_eq!((g.blocks_count, g.groups_count), (plan.after.blocks, plan.after.groups), "{what}");
+    let end = (g.blocks_count * u64::from(g.block_size)) as usize;
+    judge::e2fsck_bytes(&image[..end]).unwrap_or_else(|text| panic!("{what}: {text}"));
+    let after = manifest(device).expect("it is mounted");
+    assert!(before == after, "{what}: another tree");
+    plan
+}
+
+/// Grows over the borders of groups and descriptor blocks, shrinks to the least, and grows again.
+fn there_and_back(sets: &[(&'static str, &str, &[&str])]) {
+    for (fstype, features, more) in sets {
+        let name = format!("{fstype} {features} {more:?}");
+        let device = image(fstype, features, more);
+        let mut moved = (0, 0);
+        for size in [Size::Bytes(40 * MIB), Size::Least, Size::Bytes(150 * MIB), Size::Least] {
+            let done = resized(&device, &format!("{name}: {size:?}"), size, None);
+            moved.0 += done.blocks_moved;
+            moved.1 += done.inodes_moved;
+        }
+        println!("{name}: {} blocks and {} inodes moved", moved.0, moved.1);
+    }
+}
+
+/// Goal: every form of group and map survives. Method: images in groups of 1 MiB, so that the
+/// descriptors need ten blocks after growth, without and with a reserve for them.
+#[test]
+fn plain_images_grow_and_shrink() {
+    there_and_back(&[("ext4", "", &[]), ("ext2", "", &[]), ("ext3", "^resize_inode", &[])]);
+}
+
+/// As above: features that change where things lie.
+#[test]
+fn layouts_grow_and_shrink() {
+    there_and_back(&[
+        ("ext4", "meta_bg,^resize_inode", &[]),
+        ("ext4", "sparse_super2,^resize_inode", &[]),
+        ("ext4", "^flex_bg,^metadata_csum,uninit_bg", &[]),
+    ]);
+}
+
+/// As above: features that keep numbers of inodes or of blocks in other places.
+#[test]
+fn references_are_renumbered() {
+    there_and_back(&[
+        ("ext4", "orphan_file,metadata_csum_seed,quota,project", &[]),
+        ("ext4", "inline_data,ea_inode,mmp", &[]),
+    ]);
+}
+
+/// Goal: clusters move as a whole. Method: as above, in one size of groups that bigalloc takes.
+#[test]
+fn clusters_move_as_a_whole() {
+    there_and_back(&[("ext4", "bigalloc,^resize_inode", &["-C", "4096"])]);
+}
+
+/// Goal: 64bit on and off again, where the table has no room. Method: without a reserve.
+#[test]
+fn descriptors_become_wide_and_narrow() {
+    let device = image("ext4", "^64bit,^resize_inode", &[]);
+    let wide = resized(&device, "wide", Size::Keep, Some(true));
+    assert_eq!((wide.before.desc_size, wide.after.desc_size), (32, 64));
+    let narrow = resized(&device, "narrow", Size::Keep, Some(false));
+    assert_eq!((narrow.before.desc_size, narrow.after.desc_size), (64, 32));
+}
+
+/// Goal: what cannot be is refused by name, and nothing is written. Method: a size behind the
+/// device, one that is too small, numbers that must stay, a journal that must be replayed.
+#[test]
+fn what_cannot_be_is_refused() {
+    let device = image_on(64 * MIB, "ext4", "stable_inodes", &[]);
+    let before = device.snapshot();
+    let refused = |size: Size| {
+        rt::testing::world(|cx| {
+            let queue = queue(cx, device.clone());
+            plan(cx, &queue, size, None).expect_err("refused").to_string()
+        })
+    };
+    assert!(refused(Size::Bytes(1 << 40)).contains("the device has 65536 blocks"));
+    assert!(refused(Size::Bytes(1 << 10)).contains("too few"));
+    let small = refused(Size::Bytes(4 * MIB));
+    assert!(small.contains("stable_inodes forbids") || small.contains("no place"), "{small}");
+    assert!(device.snapshot() == before, "nothing is written");
+    let mut raw = before[1024..2048].to_vec();
+    raw[0x60] |= 4;
+    let sum = ext4::format::checksum::super_block(&raw).to_le_bytes();
+    raw[1020..].copy_from_slice(&sum);
+    device.write_at(1024, &raw);
+    assert!(refused(Size::Bytes(40 * MIB)).contains("replayed first"));
+}
+
+/// What the check finds, and the size.
+fn state(image: &[u8]) -> (usize, u64) {
+    let device = Arc::new(MemoryDevice::from_image(image));
+    let findings = rt::testing::world(|cx| {
+        let queue = queue(cx, device.clone());
+        let report = ext4::check(cx, &queue, &CheckOptions::default()).expect("check");
+        report.findings.len()
+    });
+    (findings, geometry(image).blocks_count)
+}
+
+/// Goal: a resize that is cut at any write, with any loss of what no flush has made durable, leaves
+/// the old size, or is finished and can be undone. Method: record the writes of a shrink that moves
+/// blocks and inodes, cut at some of them and at random losses.
+#[test]
+fn a_resize_that_is_cut_is_finished_or_undone() {
+    let device = image_on(16 * MIB, "ext4", "^resize_inode", &[]);
+    let first = device.snapshot();
+    let old = geometry(&first).blocks_count;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("undo");
+    let record = Arc::new(RecordDevice::new(device.clone()));
+    let done = rt::testing::world(|cx| {
+        let queue = queue(cx, record.clone());
+        let plan = plan(cx, &queue, Size::Least, None).expect("a plan");
+        carry_out(cx, &queue, &plan, &path);
+        plan
+    });
+    assert!(done.blocks_moved > 100 && !done.is_done());
+    let log = record.take_log();
+    let last = device.snapshot();
+    let count = log.entries.len();
+    let mut rng = Rng::new(7, 78);
+    let whole = (0..=count).step_by((count / 8).max(1)).map(device::Cut::clean);
+    let losses = (0..4).map(|_| log.random_cut(&mut rng)).collect::<Vec<_>>();
+    for cut in whole.chain(losses) {
+        let image = log.image_after(&first, &cut);
+        for finish in [true, false] {
+            let device = Arc::new(MemoryDevice::from_image(&image));
+            // The state of the file is that of its end; the image says what was done.
+            let copy = dir.path().join("copy");
+            let mut bytes = std::fs::read(&path).expect("the undo file");
+            bytes[8] = 1;
+            std::fs::write(&copy, bytes).expect("a copy");
+            let mut undo = UndoFile::open(&copy).expect("a sound undo file");
+            let begun = rt::testing::world(|cx| {
+                let queue = queue(cx, device.clone());
+                let begun = undo.is_begun(cx, &queue).expect("compare");
+                match finish {
+                    true if begun => repair::apply(cx, &queue, &mut undo).expect("finish"),
+                    true => {}
+                    false => undo.undo(cx, &queue).expect("undo"),
+                }
+                begun
+            });
+            let now = device.snapshot();
+            if finish && begun {
+                assert!(now == last, "{cut:?}: not finished");
+            } else {
+                assert_eq!(state(&now), (0, old), "{cut:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Features, checksums and fields of the superblock, as tune2fs leaves them; e2fsck finds nothing.
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use device::MemoryDevice;
+use repair::tune::{self, OnErrors, Reserved, TuneOptions};
+use repair::undo::{Repaired, UndoFile};
+use repair::volume::EditError;
+use support::{Kind, manifest, queue};
+use testkit::judge;
+
+const UUID: [u8; 16] = [0x5a; 16];
+const UUID_TEXT: &str = "5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a";
+
+/// An image of mke2fs with one of everything.
+fn image(fstype: &str, features: &str) -> Arc<MemoryDevice> {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    let mut args = vec!["-t", fstype, "-b", "1024", "-g", "1024", "-N", "1536"];
+    args.extend(["-U", "11223344-5566-4788-89aa-bbccddeeff01"]);
+    args.extend(["-E", "hash_seed=11223344-5566-4788-89aa-0123456789ab"]);
+    if !features.is_empty() {
+        args.extend(["-O", features]);
+    }
+    judge::mke2fs(file.path(), 16 << 20, &args);
+    let bytes = std::fs::read(file.path()).expect("image");
+    let device = Arc::new(MemoryDevice::from_image(&bytes));
+    Kind::fill(&device, 1024);
+    device
+}
+
+fn change(device: &Arc<MemoryDevice>, options: &TuneOptions) -> Result<(), EditError> {
+    let dir = tempfile::tempdir().expect("a directory");
+    rt::testing::world(|cx| {
+        let queue = queue(cx, device.clone());
+        let plan = tune::plan(cx, &queue, options)?;
+        plan.prepare(cx, &queue)?;
+        plan.judge(cx, &queue)?;
+        let of = Repaired { target: "disk.img", device_bytes: queue.info().bytes() };
+        let path = dir.path().join("undo");
+        let mut undo = UndoFile::create(&path, [5; 16], &of, &plan.plan).expect("an undo file");
+        repair::apply(cx, &queue, &mut undo).expect("apply");
+        Ok(())
+    })
+}
+
+fn feature(name: &str) -> TuneOptions {
+    TuneOptions { features: vec![name.into()], ..TuneOptions::default() }
+}
+
+/// The superblock as dumpe2fs prints it, without what time, room and checksums decide.
+fn printed(image: &Path) -> Vec<String> {
+    let text = judge::run_ok("dumpe2fs", &[&"-h", &image]);
+    let own = [
+        "Last ",
+        "Free ",
+        "Lifetime",
+        "Checksum:",
+        "Journal",
+        "Overhead",
+        "Total journal",
+        "mmp_",
+        "MMP_",
+    ];
+    let line = |line: &&str| !own.iter().any(|start| line.trim_start().starts_with(start));
+    text.lines().filter(line).map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// Does the same here and by tune2fs, and compares.
+fn as_tune2fs(device: &Arc<MemoryDevice>, options: &TuneOptions, words: &[&str]) {
+    let before = manifest(device).expect("it is mounted");
+    let theirs = judge::write_sparse(&device.snapshot());
+    change(device, options).unwrap_or_else(|e| panic!("{words:?}: {e}"));
+    let image = device.snapshot();
+    judge::e2fsck_bytes(&image).unwrap_or_else(|text| panic!("{words:?}: {text}"));
+    assert!(manifest(device).expect("it is mounted") == before, "{words:?}: another tree");
+    let mut args: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"-f"];
+    args.extend(words.iter().map(|word| word as &dyn AsRef<std::ffi::OsStr>));
+    let path = theirs.path();
+    args.push(&path);
+    judge::run_ok("tune2fs", &args);
+    let ours = judge::write_sparse(&image);
+    assert_eq!(printed(ours.path()), printed(theirs.path()), "{words:?}");
+}
+
+/// Goal: every field has the value that tune2fs gives it. Method: all at once, by both.
+#[test]
+fn fields_as_tune2fs_sets_them() {
+    let device = image("ext4", "");
+    let options = TuneOptions {
+        label: Some(b"archive".to_vec()),
+        reserved: Some(Reserved::Percent(3.0)),
+        reserved_owner: [Some(7), Some(8)],
+        errors: Some(OnErrors::Panic),
+        max_mounts: Some(33),
+        mounts: Some(4),
+        interval: Some(14 * 86_400),
+        mount_options: ["journal_data_writeback", "nobarrier", "^acl"].map(String::from).to_vec(),
+        ..TuneOptions::default()
+    };
+    let options_text = "journal_data_writeback,nobarrier,^acl";
+    let mut words = vec!["-L", "archive", "-m", "3", "-u", "7", "-g", "8", "-e", "panic"];
+    words.extend(["-c", "33", "-C", "4", "-i", "2w", "-o", options_text]);
+    as_tune2fs(&device, &options, &words);
+    as_tune2fs(&device, &feature("large_dir"), &["-O", "large_dir"]);
+    as_tune2fs(&device, &feature("fast_commit"), &["-O", "fast_commit"]);
+    as_tune2fs(&device, &feature("^fast_commit"), &["-O", "^fast_commit"]);
+}
+
+/// Goal: all checksums follow another UUID, with and without a stored seed. Method: e2fsck, and a
+/// mount, which verify them.
+#[test]
+fn another_uuid() {
+    let uuid = TuneOptions { uuid: Some(UUID), ..TuneOptions::default() };
+    for features in ["orphan_file,mmp", "metadata_csum_seed", "^metadata_csum,uninit_bg"] {
+        let device = image("ext4", features);
+        as_tune2fs(&device, &uuid, &["-U", UUID_TEXT]);
+    }
+}
+
+/// Goal: checksums are added and removed everywhere. Method: off and on again, both forms, on an
+/// image with indexed and linear directories, attributes, deep maps and an orphan file.
+#[test]
+fn checksums_on_and_off() {
+    let device = image("ext4", "orphan_file,mmp");
+    as_tune2fs(&device, &feature("^metadata_csum"), &["-O", "^metadata_csum"]);
+    as_tune2fs(&device, &feature("^uninit_bg"), &["-O", "^uninit_bg"]);
+    as_tune2fs(&device, &feature("uninit_bg"), &["-O", "uninit_bg"]);
+    as_tune2fs(&device, &feature("metadata_csum"), &["-O", "metadata_csum"]);
+    as_tune2fs(&device, &feature("metadata_csum_seed"), &["-O", "metadata_csum_seed"]);
+    as_tune2fs(&device, &feature("^metadata_csum_seed"), &["-O", "^metadata_csum_seed"]);
+}
+
+/// Goal: a journal goes and comes. Method: on extents and on indirect blocks.
+#[test]
+fn a_journal_goes_and_comes() {
+    for fstype in ["ext4", "ext3"] {
+        let device = image(fstype, "");
+        as_tune2fs(&device, &feature("^has_journal"), &["-O", "^has_journal"]);
+        as_tune2fs(&device, &feature("has_journal"), &["-j"]);
+    }
+}
+
+/// Goal: what is not done is refused by name. Method: one of each reason.
+#[test]
+fn what_is_not_done_is_named() {
+    let device = image("ext4", "stable_inodes");
+    let before = device.snapshot();
+    let refused =
+        |options: &TuneOptions| change(&device, options).expect_err("refused").to_string();
+    assert!(refused(&feature("bigalloc")).contains("bigalloc cannot be set"));
+    assert!(refused(&feature("nonsense")).contains("no feature is named nonsense"));
+    let uuid = TuneOptions { uuid: Some(UUID), ..TuneOptions::default() };
+    assert!(refused(&uuid).contains("stable_inodes forbids"));
+    let label = TuneOptions { label: Some(vec![b'x'; 17]), ..TuneOptions::default() };
+    assert!(refused(&label).contains("16 bytes"));
+    let journal = TuneOptions { journal_bytes: Some(8 << 20), ..TuneOptions::default() };
+    assert!(refused(&journal).contains("has a journal"));
+    assert!(device.snapshot() == before, "nothing is written");
+}
