@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::Ino;
 use block::{DeviceError, Queue};
-use ext4::format::features::{Access, Compat, Incompat, RoCompat};
+use ext4::format::features::{Access, Incompat, RoCompat};
 use ext4::format::mmp::{self, Mmp};
 use ext4::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use ext4::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, GroupFlags, RawSuper};
@@ -113,11 +113,6 @@ impl<'a> Volume<'a> {
         Ok(())
     }
 
-    /// True where a compatible feature is set.
-    pub fn has(&self, feature: Compat) -> bool {
-        self.g.features.compat.contains(feature)
-    }
-
     /// Bytes of a block.
     pub fn size(&self) -> usize {
         self.g.block_size as usize
@@ -179,15 +174,6 @@ impl<'a> Volume<'a> {
         let (block, offset) = self.g.inode_offset(index);
         let content = self.view.original(self.descs[group as usize].inode_table + block)?;
         Ok(content[offset..offset + self.g.inode_size as usize].to_vec())
-    }
-
-    /// What the check finds in the state that the changes would leave. Parks.
-    ///
-    /// # Errors
-    /// The device's, and [`EditError::Wrong`] with the first findings.
-    pub fn judge(&mut self) -> Result<(), EditError> {
-        let (_, queue) = self.view.overlay()?;
-        judge(self.view.cx(), &queue)
     }
 
     /// The changes, as a plan that an undo file can store. Parks.

@@ -67,8 +67,8 @@ pub struct Options {
     /// ext: time between two checks: days, or a number with d, w or m; 0 for no limit
     #[arg(short = 'i', value_name = "TIME", value_parser = parse_interval)]
     interval: Option<u32>,
-    /// ext: default mount options: acl, user_xattr, journal_data, ..; ^NAME clears one
-    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    /// ext: default mount options, as -o of tune2fs: acl, journal_data, ..; ^NAME clears one
+    #[arg(long = "default-options", value_name = "OPTIONS", value_delimiter = ',')]
     mount_options: Vec<String>,
     /// ext: mount options as a text, which the kernel adds; empty for none
     #[arg(long, value_name = "TEXT")]

@@ -40,7 +40,7 @@ fn as_resize2fs_does_it() {
         }
         let words: &[&dyn AsRef<std::ffi::OsStr>] = match reference {
             "-b" => &[&"-b", &theirs],
-            size => &[&"-f", &theirs, &size],
+            _ => &[&"-f", &theirs, &reference],
         };
         judge::run_ok("resize2fs", words);
         assert_eq!(geometry(&ours), geometry(&theirs), "{done}");
