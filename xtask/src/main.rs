@@ -75,6 +75,7 @@ fn task() -> Result<()> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     std::env::set_current_dir(run::root())?;
     match words.as_slice() {
+        ["test"] | ["ci"] if run::is_cold() => run::again_without_incremental(words[0]),
         ["test"] | ["ci"] => all(),
         ["test", filter] => run::cargo(&["test", "--workspace", filter]),
         ["budget"] => budget::check(false),

@@ -52,9 +52,14 @@ impl MemoryDevice {
     /// Writes `image` from the first byte on, except for its pages of zeros: of a new device, which
     /// has at least as many bytes, it becomes the content.
     pub fn load(&self, image: &[u8]) {
-        for (index, chunk) in image.chunks(CHUNK).enumerate() {
+        self.load_at(0, image);
+    }
+
+    /// The same for a piece of an image, from the byte `start` on, which is a multiple of 4096.
+    pub fn load_at(&self, start: u64, piece: &[u8]) {
+        for (index, chunk) in piece.chunks(CHUNK).enumerate() {
             if !is_zero(chunk) {
-                self.write_at((index * CHUNK) as u64, chunk);
+                self.write_at(start + (index * CHUNK) as u64, chunk);
             }
         }
     }
@@ -71,16 +76,22 @@ impl MemoryDevice {
     /// The whole content.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut image = vec![0; self.info.bytes() as usize];
+        self.each_page(|start, page| image[start as usize..][..page.len()].copy_from_slice(page));
+        image
+    }
+
+    /// Calls `f` for each page that holds content, in order, with its first byte's place. Pages
+    /// have 4096 bytes, the last one what the device has of it.
+    pub fn each_page(&self, mut f: impl FnMut(u64, &[u8])) {
         for (index, group) in self.groups.iter().enumerate() {
             for (at, page) in group.lock_irq().iter().enumerate() {
                 if let Some(page) = page {
-                    let start = (index * GROUP + at) * CHUNK;
-                    let end = (start + CHUNK).min(image.len());
-                    image[start..end].copy_from_slice(&page[..end - start]);
+                    let start = ((index * GROUP + at) * CHUNK) as u64;
+                    let len = (self.info.bytes() - start).min(CHUNK as u64) as usize;
+                    f(start, &page[..len]);
                 }
             }
         }
-        image
     }
 
     /// Bytes of memory in use for content.

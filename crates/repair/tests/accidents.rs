@@ -86,7 +86,7 @@ fn a_start_that_was_overwritten_comes_back_from_the_copies() {
     assert!(plan.left.is_empty(), "the plan leaves {:?}", plan.left);
     let dir = tempfile::tempdir().expect("a directory");
     let mut undo = apply(&(device.clone() as _), &plan, dir.path());
-    let file = testkit::judge::write_sparse(&device.snapshot());
+    let file = testkit::image::write_device(&device);
     testkit::judge::e2fsck(file.path()).expect("e2fsck finds nothing");
     assert_eq!(changed(&before, &manifest(&device).expect("a tree")), BTreeSet::new());
     rt::testing::world(|cx| {

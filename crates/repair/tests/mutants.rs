@@ -47,7 +47,7 @@ fn one(name: String, image: &[u8], judge: Judge, count: &mut Count) {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let mut undo = apply(&(device.clone() as _), &plan_, dir.path());
-    let file = testkit::judge::write_sparse(&device.snapshot());
+    let file = testkit::image::write_device(&device);
     if let Err(text) = judge(file.path()) {
         let acts: Vec<String> = plan_
             .findings

@@ -66,27 +66,27 @@ fn compare(before: &Manifest, after: Option<Manifest>) -> Saved {
 
 /// The image after `e2fsck -fy`, run until it is content, three times at most.
 fn e2fsck(image: &[u8]) -> Arc<MemoryDevice> {
-    let file = testkit::judge::write_sparse(image);
+    let file = testkit::image::write(image);
     for _ in 0..3 {
         let output = testkit::judge::run("e2fsck", &[&"-fy", &file.path()]);
         if output.status.code() == Some(0) {
             break;
         }
     }
-    Arc::new(MemoryDevice::from_image(&std::fs::read(file.path()).expect("the image")))
+    Arc::new(testkit::image::load(file.path()))
 }
 
 /// The image after the newest `xfs_repair`, run until `xfs_repair -n` is content, three times at
 /// most; its log is given up where it must be.
 fn xfs_repair(image: &[u8]) -> Arc<MemoryDevice> {
-    let file = testkit::judge::write_sparse(image);
+    let file = testkit::image::write(image);
     for _ in 0..3 {
         testkit::newest::run("xfs_repair", &[&"-L", &file.path()]);
         if testkit::newest::xfs_repair(file.path()).is_ok() {
             break;
         }
     }
-    Arc::new(MemoryDevice::from_image(&std::fs::read(file.path()).expect("the image")))
+    Arc::new(testkit::image::load(file.path()))
 }
 
 /// Images of one kind, and how they are damaged, read, and repaired by others.

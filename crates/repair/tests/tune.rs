@@ -71,17 +71,16 @@ fn printed(image: &Path) -> Vec<String> {
 /// Does the same here and by tune2fs, and compares.
 fn as_tune2fs(device: &Arc<MemoryDevice>, options: &TuneOptions, words: &[&str]) {
     let before = manifest(device).expect("it is mounted");
-    let theirs = judge::write_sparse(&device.snapshot());
+    let theirs = testkit::image::write_device(&device);
     change(device, options).unwrap_or_else(|e| panic!("{words:?}: {e}"));
-    let image = device.snapshot();
-    judge::e2fsck_bytes(&image).unwrap_or_else(|text| panic!("{words:?}: {text}"));
+    let ours = testkit::image::write_device(device);
+    judge::e2fsck(ours.path()).unwrap_or_else(|text| panic!("{words:?}: {text}"));
     assert!(manifest(device).expect("it is mounted") == before, "{words:?}: another tree");
     let mut args: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"-f"];
     args.extend(words.iter().map(|word| word as &dyn AsRef<std::ffi::OsStr>));
     let path = theirs.path();
     args.push(&path);
     judge::run_ok("tune2fs", &args);
-    let ours = judge::write_sparse(&image);
     assert_eq!(printed(ours.path()), printed(theirs.path()), "{words:?}");
 }
 

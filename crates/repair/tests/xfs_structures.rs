@@ -27,7 +27,7 @@ fn repaired(device: &Arc<MemoryDevice>) -> (Plan, Manifest) {
     assert!(!planned.findings.is_empty(), "the damage is seen");
     let dir = tempfile::tempdir().expect("a directory");
     apply(&(device.clone() as _), &planned, dir.path());
-    let file = testkit::judge::write_sparse(&device.snapshot());
+    let file = testkit::image::write_device(device);
     testkit::judge::xfs_repair(file.path()).expect("sound");
     assert!(plan(device).expect("a plan").is_clean(), "a second repair finds nothing");
     let after = manifest(device).expect("it is mounted");
@@ -214,7 +214,7 @@ fn a_log_that_cannot_be_read_is_given_up_only_when_asked() {
     assert!(!planned.is_safe(), "what the log held is lost");
     let dir = tempfile::tempdir().expect("a directory");
     apply(&(device.clone() as _), &planned, dir.path());
-    let file = testkit::judge::write_sparse(&device.snapshot());
+    let file = testkit::image::write_device(&device);
     testkit::judge::xfs_repair(file.path()).expect("sound");
     assert!(plan(&device).expect("a plan").is_clean());
     assert_eq!(differences(&before, &manifest(&device).expect("mounted")), [""; 0]);

@@ -20,8 +20,6 @@ use std::sync::Arc;
 use base::Rng;
 use device::{Cut, MemoryDevice, RecordDevice, WriteLog};
 
-use crate::judge;
-
 /// How much is explored.
 #[derive(Clone, Debug)]
 pub struct CrashConfig {
@@ -131,7 +129,7 @@ pub fn cut_again(
 
 /// Writes a medium to a file that stays; returns its path.
 fn keep(medium: &MemoryDevice) -> String {
-    let kept = judge::write_sparse(&medium.snapshot()).keep();
+    let kept = crate::image::write_device(medium).keep();
     kept.map_or_else(|error| error.to_string(), |(_, path)| path.display().to_string())
 }
 

@@ -9,6 +9,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use device::MemoryDevice;
+
+use crate::image;
 use crate::manifest::{self, Manifest};
 
 /// Runs a tool of the host and returns its output, whatever its exit status.
@@ -103,31 +106,16 @@ fn opinion(program: &str, flags: &str, image: &Path) -> Result<(), String> {
     ))
 }
 
-/// Asks `e2fsck -fn` about the bytes of an image. On refusal the image is kept and its path named.
+/// Asks `e2fsck -fn` about what a device holds. On refusal the image is kept and its path named.
 ///
 /// # Errors
 /// As [`e2fsck`].
-pub fn e2fsck_bytes(image: &[u8]) -> Result<(), String> {
-    let file = write_sparse(image);
+pub fn e2fsck_device(device: &MemoryDevice) -> Result<(), String> {
+    let file = image::write_device(device);
     e2fsck(file.path()).map_err(|message| {
         let kept = file.keep().map(|(_, path)| path.display().to_string());
         format!("{message}\nthe image is kept in {}", kept.unwrap_or_else(|e| e.to_string()))
     })
-}
-
-/// Writes bytes to a temporary file; blocks of zeros become holes.
-pub fn write_sparse(image: &[u8]) -> tempfile::NamedTempFile {
-    use std::os::unix::fs::FileExt;
-    let file = tempfile::Builder::new().prefix("iopath-").suffix(".img").tempfile();
-    let file = file.expect("a temporary file can be made");
-    file.as_file().set_len(image.len() as u64).expect("the temporary file takes the size");
-    for (index, chunk) in image.chunks(64 << 10).enumerate() {
-        if !base::page::is_zero(chunk) {
-            let offset = index as u64 * (64 << 10);
-            file.as_file().write_all_at(chunk, offset).expect("the temporary file takes the data");
-        }
-    }
-    file
 }
 
 /// Makes an image with `mke2fs` of the host: `args` go before the path, `size` is in bytes.

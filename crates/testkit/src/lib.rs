@@ -11,6 +11,7 @@
 //! - [`full`]: tasks on full devices; [`fsx`]: one file under all operations on content, on full
 //!   devices and others, in process and through a mount;
 //! - [`ganesha`]: a running server of NFS that is not ours;
+//! - [`image`]: images between files and memory;
 //! - [`kept`]: tables that are kept as text beside a test;
 //! - [`unnamed`]: files that are made without names, for tests of power cuts;
 //! - [`twin`]: one file as bytes, beside a file system's;
@@ -38,6 +39,7 @@ pub mod format;
 pub mod fsx;
 pub mod full;
 pub mod ganesha;
+pub mod image;
 pub mod judge;
 pub mod kept;
 pub mod manifest;

@@ -19,7 +19,6 @@ use crate::fsx::in_process::run_in_process;
 use crate::fsx::run::{Report, Trial};
 use crate::fsx::space::Cost;
 use crate::full::{self, Plan, Position};
-use crate::judge;
 use crate::model::Subject;
 use crate::oracle::Oracle;
 use crate::timed::timed;
@@ -222,7 +221,7 @@ pub fn one_file<F: Format>(cell: F, bytes: u64, cost: Cost, seed: u64) -> Report
         };
         let (fs, report) = run_in_process(cx, fs, &trial, (Some(left), u64::MAX), &mut remount);
         let report = report.unwrap_or_else(|message| {
-            let kept = judge::write_sparse(&memory.snapshot()).keep();
+            let kept = crate::image::write_device(&memory).keep();
             panic!("{what}: {message}the image is kept: {kept:?}");
         });
         fs.unmount(cx).expect("unmount");

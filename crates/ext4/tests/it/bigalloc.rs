@@ -105,7 +105,7 @@ fn follow(mapped: &mut BTreeSet<u64>, step: Step, block: u64, before: u64) {
 }
 
 fn loaded(file: &tempfile::NamedTempFile) -> Arc<MemoryDevice> {
-    Arc::new(MemoryDevice::from_image(&std::fs::read(file.path()).expect("the image")))
+    Arc::new(testkit::image::load(file.path()))
 }
 
 /// Goal: after every fsync of a sequence of writes, holes and preallocation within and over
@@ -119,7 +119,7 @@ fn a_file_takes_the_blocks_that_the_kernel_takes() {
         let what = format!("{cell:?}, seed {seed}");
         rt::testing::world(|cx| {
             let device = cell.fresh(cx, BYTES);
-            let image = judge::write_sparse(&device.snapshot());
+            let image = testkit::image::write_device(&device);
             let mounted = LoopMount::new(image.path(), "ext4", "rw").expect("the kernel mounts it");
             let path = mounted.path().join("file");
             let open = OpenOptions::new().read(true).write(true).create_new(true).open(&path);

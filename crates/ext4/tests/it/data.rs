@@ -199,7 +199,7 @@ fn deep_extent_trees_agree_with_bytes() {
         twin.bytes
     });
     bed.judge();
-    let image = testkit::judge::write_sparse(&bed.device.snapshot());
+    let image = testkit::image::write_device(&bed.device);
     let tree = testkit::judge::debugfs(image.path(), false, "ex /deep");
     assert!(tree.contains("/ 2 "), "the tree is not deep:\n{tree}");
     world(6, |cx| {

@@ -305,7 +305,7 @@ fn the_kernel_and_ours_read_each_other() {
                 assert_eq!(fs.write_direct(cx, file, call << 20, &data), Ok(data.len()));
             }
             fs.unmount(cx).expect("unmount");
-            testkit::judge::write_sparse(&device.snapshot())
+            testkit::image::write_device(&device)
         });
         {
             let mount = testkit::judge::LoopMount::new(image.path(), "ext3", "rw");
@@ -324,9 +324,7 @@ fn the_kernel_and_ours_read_each_other() {
             fio("ours", &verify);
             fio("theirs", &["--rw=write", "--buffer_pattern=0x5a", "--fallocate=none"]);
         }
-        let device = Arc::new(device::MemoryDevice::from_image(
-            &std::fs::read(image.path()).expect("the image"),
-        ));
+        let device = Arc::new(testkit::image::load(image.path()));
         rt::testing::real(|cx| {
             let (fs, _) = mount_with(cx, device.clone(), 4096, options(rule, 4096));
             let file = fs.lookup(cx, fs.root(), b"theirs").expect("their file").ino;

@@ -253,7 +253,7 @@ fn beside_the_kernel(cell: Cell) {
         fs.unmount(cx).expect("unmount");
         device
     });
-    let file = judge::write_sparse(&device.snapshot());
+    let file = testkit::image::write_device(&device);
     judge::e2fsck(file.path()).expect("sound");
     let keys: Vec<_> = policies().into_iter().map(|(_, policy)| (0, policy)).collect();
     // One of version 2 and one of version 1.
@@ -293,8 +293,7 @@ fn we_read_what_the_kernel_encrypts_and_go_on() {
             shell(&dir, SCRIPT);
         }
     }
-    let image = std::fs::read(file.path()).expect("image");
-    let device = Arc::new(MemoryDevice::from_image(&image));
+    let device = Arc::new(testkit::image::load(file.path()));
     let keys: Vec<_> = policies().into_iter().map(|(_, policy)| (0, policy)).collect();
     for (ours, theirs) in [(&[key(0)][..], &keys[..2]), (&[], &[])] {
         let seen = rt::testing::world(|cx| we_see(cx, &device, ours));
@@ -315,7 +314,7 @@ fn we_read_what_the_kernel_encrypts_and_go_on() {
         }
         fs.unmount(cx).expect("unmount");
     });
-    let after = judge::write_sparse(&device.snapshot());
+    let after = testkit::image::write_device(&device);
     judge::e2fsck(after.path()).expect("sound");
     let seen = rt::testing::world(|cx| we_see(cx, &device, &[key(0)]));
     assert_same(seen, kernel_sees(after.path(), &keys[..2]), "after our changes");
@@ -349,7 +348,7 @@ fn without_the_key_names_are_removed_and_nothing_is_made() {
         fs.unmount(cx).expect("unmount");
         device
     });
-    judge::e2fsck(judge::write_sparse(&device.snapshot()).path()).expect("sound");
+    judge::e2fsck(testkit::image::write_device(&device).path()).expect("sound");
 }
 
 fn remove_all(cx: &mut Cx, fs: &Ext4, dir: Ino) {

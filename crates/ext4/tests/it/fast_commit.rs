@@ -30,7 +30,7 @@ fn images_of_the_kernel(options: &[&str], scripts: &[&str]) -> Vec<Vec<u8>> {
     let mut images = Vec::new();
     for script in scripts {
         shell(&mount.path(), script);
-        images.push(std::fs::read(file.path()).expect("the image is readable"));
+        images.push(testkit::image::read(file.path()));
     }
     drop(mount);
     images
@@ -56,7 +56,7 @@ fn compare(image: &[u8], what: &str) -> bool {
 /// Recovers the image by us and by the kernel: the trees are equal, our check and e2fsck's are
 /// silent. Returns the tree.
 fn compare_with_kernel(image: &[u8], what: &str) -> Manifest {
-    let file = judge::write_sparse(image);
+    let file = testkit::image::write(image);
     assert!(has_fast_commits(file.path()), "{what}: there are fast commits to replay");
     let (ours, device) = recovered_by_us(image);
     e2fsck(&device, &format!("{what} after our replay"));
@@ -68,14 +68,14 @@ fn compare_with_kernel(image: &[u8], what: &str) -> Manifest {
 
 /// The tree after the kernel's replay.
 fn by_kernel(image: &[u8]) -> Manifest {
-    let file = judge::write_sparse(image);
+    let file = testkit::image::write(image);
     drop(LoopMount::new(file.path(), "ext4", "rw").expect("the kernel mounts it"));
     judge::kernel_manifest(file.path(), "ext4")
 }
 
 /// The tree after e2fsck's replay and what it then mends; `None` where it gives up.
 fn by_e2fsck(image: &[u8]) -> Option<Manifest> {
-    let file = judge::write_sparse(image);
+    let file = testkit::image::write(image);
     let output = judge::run("e2fsck", &[&"-fy", &file.path()]);
     if String::from_utf8_lossy(&output.stderr).contains("while recovering journal") {
         return None;
@@ -229,7 +229,7 @@ impl Bed {
     fn new() -> Bed {
         let scripts = ["echo 1 > p; sync p; echo 2 >> p; sync p; echo 3 >> p; sync p"];
         let image = images_of_the_kernel(&["-b", "4096"], &scripts).remove(0);
-        let file = judge::write_sparse(&image);
+        let file = testkit::image::write(&image);
         let bmap = |log: u32| {
             let ask = format!("bmap <8> {log}");
             let text = judge::run_ok("debugfs", &[&"-R", &ask, &file.path()]);

@@ -211,7 +211,7 @@ fn files_of(mut tree: Manifest) -> Manifest {
 }
 
 fn by_e2fsck(image: &[u8], newest: bool) -> Manifest {
-    let file = judge::write_sparse(image);
+    let file = testkit::image::write(image);
     let args: [&dyn AsRef<std::ffi::OsStr>; 4] = [&"-E", &"journal_only", &"-fy", &file.path()];
     let output =
         if newest { testkit::newest::run("e2fsck", &args) } else { judge::run("e2fsck", &args) };

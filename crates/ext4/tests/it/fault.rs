@@ -66,7 +66,7 @@ fn assert_noted(memory: &MemoryDevice) {
     let noted = raw.first_error().expect("the first error");
     assert_eq!(raw.last_error().as_ref(), Some(&noted));
     assert!(noted.time > 0 && noted.place.starts_with(b"the journal was aborted"));
-    let file = judge::write_sparse(&memory.snapshot());
+    let file = testkit::image::write_device(memory);
     let told = judge::run_ok("dumpe2fs", &[&"-h", &file.path()]);
     assert!(told.contains("FS Error count:           1"), "{told}");
     assert!(told.contains("First error function:     the journal was aborted"), "{told}");

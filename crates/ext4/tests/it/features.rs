@@ -57,7 +57,7 @@ fn image(args: &[&str]) -> Vec<u8> {
     }
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     judge::mke2fs(file.path(), 48 << 20, &all);
-    std::fs::read(file.path()).expect("the image")
+    testkit::image::read(file.path())
 }
 
 /// The image with one more feature bit.
@@ -168,7 +168,7 @@ fn same_as_the_kernel(cx: &mut Cx, image: &[u8], name: &str) {
     assert!(ours.len() > 200, "{name}: the tree is there");
     // The kernels of most distributions know no casefold; no directory here ignores case.
     let image = without(image, Incompat::CASEFOLD);
-    let file = judge::write_sparse(&image);
+    let file = testkit::image::write(&image);
     let theirs = judge::kernel_manifest(file.path(), "ext4");
     let difference = manifest::diff(&ours, &theirs);
     assert!(difference.is_empty(), "{name}: ours left, the kernel's right:\n{difference}");

@@ -31,7 +31,7 @@ struct Image {
 
 impl Image {
     fn open(path: &Path) -> Image {
-        let bytes = std::fs::read(path).expect("the image");
+        let bytes = testkit::image::read(path);
         let geometry = Geometry::parse(&bytes[1024..], 0).expect("a superblock of mke2fs");
         Image { bytes, geometry }
     }
@@ -80,7 +80,7 @@ impl Image {
 fn feature_names_are_those_of_dumpe2fs() {
     let scratch = Scratch::new();
     let path = scratch.mke2fs("plain", &["-t", "ext2", "-O", "none"], "1M");
-    let plain = std::fs::read(&path).expect("the image");
+    let plain = testkit::image::read(&path);
     let sets = [
         (features::Set::Compat, 0x5c),
         (features::Set::Incompat, 0x60),

@@ -47,7 +47,7 @@ fn close(cx: &mut Cx, fs: Arc<ext4::Ext4>, device: &Arc<MemoryDevice>, what: &st
 
 /// e2fsck of the host and the newest one have nothing to say.
 fn judge(device: &MemoryDevice, what: &str) {
-    let file = judge::write_sparse(&device.snapshot());
+    let file = testkit::image::write_device(device);
     judge::e2fsck(file.path()).unwrap_or_else(|message| panic!("{what}: {message}"));
     testkit::newest::run_ok("e2fsck", &[&"-fn", &file.path()]);
 }
@@ -365,7 +365,7 @@ fn targets_of_links_lie_in_the_inode_where_they_fit() {
             links.push((name, target));
         }
         close(cx, fs, &device, "links");
-        let file = judge::write_sparse(&device.snapshot());
+        let file = testkit::image::write_device(&device);
         let mount = LoopMount::new(file.path(), "ext4", "ro").expect("the kernel mounts it");
         for (name, target) in links {
             let found = std::fs::read_link(mount.path().join(&name)).expect("a link");
@@ -465,7 +465,7 @@ fn a_cut_on_the_way_to_a_block_loses_nothing() {
                     return Err(format!("{len} bytes are no state after operation {least}"));
                 }
                 cell.check(cx, &image)?;
-                judge::e2fsck_bytes(&image.snapshot())
+                judge::e2fsck_device(&image)
             });
         });
     }
@@ -499,8 +499,7 @@ fn what_the_kernel_wrote_is_read_and_changed() {
         shell(&mount.path().join("kernel"), SCRIPT);
         drop(mount);
         let theirs = judge::kernel_manifest(file.path(), "ext4");
-        let bytes = std::fs::read(file.path()).expect("the image");
-        let device = Arc::new(MemoryDevice::from_image(&bytes));
+        let device = Arc::new(testkit::image::load(file.path()));
         rt::testing::world(|cx| {
             checked(cx, &device, "the kernel's image");
             let (fs, _) = crate::support::mount(cx, device.clone());
@@ -511,7 +510,7 @@ fn what_the_kernel_wrote_is_read_and_changed() {
             }
             let ours = manifest::of_fs(cx, &*fs).expect("our tree");
             close(cx, fs, &device, "changed");
-            let again = judge::write_sparse(&device.snapshot());
+            let again = testkit::image::write_device(&device);
             let again = judge::kernel_manifest(again.path(), "ext4");
             assert_eq!(manifest::diff(&ours, &again), "", "{args:?}: changed");
         });

@@ -159,7 +159,7 @@ fn freed_data_blocks_are_revoked() {
     judge::mke2fs(file.path(), 16 << 20, &["-t", "ext4"]);
     let script = "write /dev/null flagged\nset_inode_field flagged flags 0x84000\n";
     judge::debugfs(file.path(), true, script);
-    let device = Arc::new(MemoryDevice::from_image(&std::fs::read(file.path()).expect("image")));
+    let device = Arc::new(testkit::image::load(file.path()));
     rt::testing::world(|cx| {
         let fs = mount_as(cx, device.clone(), JournalMode::Ordered);
         let flagged = fs.lookup(cx, fs.root(), b"flagged").expect("lookup").ino;
@@ -236,7 +236,7 @@ fn assert_equal(ours: &Manifest, theirs: &Manifest, what: &str) {
 }
 
 fn recovered_by_kernel(image: &[u8], kind: &str) -> Manifest {
-    let file = judge::write_sparse(image);
+    let file = testkit::image::write(image);
     drop(LoopMount::new(file.path(), kind, "rw").expect("the kernel mounts it"));
     judge::e2fsck(file.path()).expect("the image is clean after the kernel");
     judge::kernel_manifest(file.path(), kind)
@@ -284,7 +284,7 @@ fn the_kernel_replays_our_journaled_data() {
         assert!(ours.len() > 50, "the files are there");
         assert_equal(&recovered_by_us(&image, true).0, &ours, "a read-only mount of a dirty image");
         assert_equal(&ours, &recovered_by_kernel(&image, kind), kind);
-        let file = judge::write_sparse(&image);
+        let file = testkit::image::write(&image);
         judge::run("e2fsck", &[&"-E", &"journal_only", &"-fy", &file.path()]);
         assert_equal(&ours, &judge::kernel_manifest(file.path(), kind), "e2fsck's replay");
     }
@@ -312,7 +312,7 @@ fn we_replay_the_kernels_journaled_data() {
                 std::fs::write(mount.path().join(format!("g{n}")), vec![n; 9000]).expect("write");
             }
             judge::run_ok("sync", &[&"-f", &mount.path()]);
-            std::fs::read(file.path()).expect("the image is readable")
+            testkit::image::read(file.path())
         };
         let what = format!("{kind} {args:?}");
         let (ours, device) = recovered_by_us(&image, false);

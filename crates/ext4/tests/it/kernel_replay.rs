@@ -19,7 +19,7 @@ fn dirty_image_of_the_kernel(kind: &str, options: &[&str], script: &str) -> Vec<
     shell(&mount.path(), script);
     shell(&mount.path(), "sync -f .");
     shell(&mount.path(), "mkdir late; for n in $(seq 50); do echo $n > late/$n; done; sync late/1");
-    let image = std::fs::read(file.path()).expect("the image is readable");
+    let image = testkit::image::read(file.path());
     drop(mount);
     image
 }
@@ -39,7 +39,7 @@ fn we_replay_the_journal_of_the_kernel() {
         ("ext3", &[]),
     ] {
         let image = dirty_image_of_the_kernel(kind, options, SCRIPT);
-        let file = judge::write_sparse(&image);
+        let file = testkit::image::write(&image);
         assert!(needs_recovery(file.path()), "{kind} {options:?}: the copy is dirty");
         let (ours, device) = recovered_by_us(&image);
         assert!(!ours.is_empty());
@@ -58,8 +58,7 @@ fn a_tree_that_the_kernel_made_grows() {
     let mount = LoopMount::new(file.path(), "ext4", "rw").expect("the kernel mounts it");
     shell(&mount.path(), "mkdir d; for n in $(seq 300); do : > d/name-of-the-kernel-$n; done");
     drop(mount);
-    let image = std::fs::read(file.path()).expect("image");
-    let device = std::sync::Arc::new(device::MemoryDevice::from_image(&image));
+    let device = std::sync::Arc::new(testkit::image::load(file.path()));
     rt::testing::world(|cx| {
         let (fs, _) = mount_cached(cx, device.clone(), 16 << 20);
         let dir = fs.lookup(cx, fs.root(), b"d").expect("lookup").ino;
@@ -95,7 +94,7 @@ fn the_kernel_and_e2fsck_replay_our_journal() {
             device
         });
         let image = device.snapshot();
-        assert!(needs_recovery(judge::write_sparse(&image).path()), "the image is dirty");
+        assert!(needs_recovery(testkit::image::write(&image).path()), "the image is dirty");
         let what = format!("{kind} with blocks of {block}");
         let (ours, recovered) = recovered_by_us(&image);
         e2fsck(&recovered, &what);

@@ -137,7 +137,7 @@ fn the_older_form_of_lustre_is_named() {
         set(cx, &fs, file, b"user.a", &value(1, 20_000));
         let generation = fs.getattr(cx, file).expect("the file").generation;
         judged(cx, &fs, &device, "before");
-        let image = judge::write_sparse(&device.snapshot());
+        let image = testkit::image::write_device(&device);
         let (owner, ino) = (file.0, file.0 + 1);
         let fields = [("mtime", format!("@{owner}")), ("generation", generation.to_string())];
         let mut edit = format!("sif <{ino}> atime @7\n");
@@ -145,8 +145,7 @@ fn the_older_form_of_lustre_is_named() {
             edit += &format!("sif <{ino}> {field} {value}\n");
         }
         judge::debugfs(image.path(), true, &edit);
-        let bytes = std::fs::read(image.path()).expect("the image is read back");
-        let device = Arc::new(MemoryDevice::from_image(&bytes));
+        let device = Arc::new(testkit::image::load(image.path()));
         let (fs, _) = mount(cx, device.clone());
         assert_eq!(fs.getxattr(cx, file, b"user.a"), Err(Errno::EOPNOTSUPP));
         let told = fs.read_error().unwrap_or_default();
@@ -399,8 +398,7 @@ fn the_kernel_and_we_read_each_others_values() {
         judge::run_ok("bash", &[&"-c", &script]);
         let theirs = manifest::of_dir(&kernel.path()).expect("the kernel's tree");
         drop(kernel);
-        let bytes = std::fs::read(file.path()).expect("the image can be read");
-        let device = Arc::new(MemoryDevice::from_image(&bytes));
+        let device = Arc::new(testkit::image::load(file.path()));
         let ours = rt::testing::real(|cx| {
             checked(cx, &device, "the kernel's");
             let (fs, _) = mount(cx, device.clone());
@@ -421,7 +419,7 @@ fn the_kernel_and_we_read_each_others_values() {
             judged(cx, &fs, &device, args);
             ours
         });
-        let again = judge::write_sparse(&device.snapshot());
+        let again = testkit::image::write_device(&device);
         let kernel = judge::kernel_manifest(again.path(), kind);
         assert_eq!(manifest::diff(&ours, &kernel), "", "{args}: edited");
         // And the kernel lets go of ours.
@@ -521,7 +519,7 @@ fn cuts() {
             })?;
             if case.index % 20 == 0 {
                 e2fsck(&image, &what);
-                let file = judge::write_sparse(&dirty.snapshot());
+                let file = testkit::image::write_device(&dirty);
                 judge::run("e2fsck", &[&"-E", &"journal_only", &"-fy", &file.path()]);
                 judge::e2fsck(file.path()).map_err(|m| format!("e2fsck's replay: {m}"))?;
             }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use crate::support::*;
-use device::MemoryDevice;
 use rt::Cx;
 use testkit::judge::{self, LoopMount};
 use testkit::manifest;
@@ -62,8 +61,7 @@ fn all_groups_are_written_and_the_kernel_goes_on() {
             }
             drop(mounted);
             let theirs = judge::kernel_manifest(file.path(), "ext4");
-            let bytes = std::fs::read(file.path()).expect("the image");
-            let device = Arc::new(MemoryDevice::from_image(&bytes));
+            let device = Arc::new(testkit::image::load(file.path()));
             checked(cx, &device, &format!("{what}: the kernel's"));
             let (fs, _) = mount(cx, device.clone());
             let read = manifest::of_fs(cx, &*fs).expect("the kernel's tree");

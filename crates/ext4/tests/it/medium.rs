@@ -36,7 +36,7 @@ impl Bed {
 
     /// Sectors of the log, without the journal's superblock.
     fn log_sectors(&self, block: u32) -> Vec<Range<u64>> {
-        let file = judge::write_sparse(&self.memory.snapshot());
+        let file = testkit::image::write_device(&self.memory);
         let text = judge::debugfs(file.path(), false, "blocks <8>\n");
         let per_block = u64::from(block / 512);
         let blocks = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
@@ -156,7 +156,7 @@ fn a_failed_log_write_makes_the_mount_read_only() {
 
 /// What the mount after a failed journal finds.
 fn recovered(cx: &mut Cx, bed: &Bed, what: &str) {
-    let image = judge::write_sparse(&bed.memory.snapshot());
+    let image = testkit::image::write_device(&bed.memory);
     let head = judge::run_ok("dumpe2fs", &[&"-h", &image.path()]);
     assert!(head.contains("needs_recovery") && head.contains("with errors"), "{what}: {head}");
     let fs = bed.mount(cx);
@@ -171,7 +171,7 @@ fn recovered(cx: &mut Cx, bed: &Bed, what: &str) {
     let report = ext4::check(cx, &queue, &Default::default()).expect("check runs");
     let rules: Vec<_> = report.findings.iter().map(|finding| finding.rule).collect();
     assert_eq!(rules, [ext4::Rule::SuperErrorState], "{what}");
-    let image = judge::write_sparse(&bed.memory.snapshot());
+    let image = testkit::image::write_device(&bed.memory);
     let head = judge::run_ok("dumpe2fs", &[&"-h", &image.path()]);
     assert!(head.contains("clean with errors"), "{what}: a full check is due: {head}");
     judge::e2fsck(image.path()).unwrap_or_else(|message| panic!("{what}: {message}"));

@@ -181,13 +181,12 @@ fn the_kernel_and_we_take_turns() {
         let fs = attempt(cx, &device).expect("nobody has it");
         create(cx, &*fs, fs.root(), "ours");
         fs.unmount(cx).expect("unmount");
-        let file = judge::write_sparse(&device.snapshot());
+        let file = testkit::image::write_device(&device);
         let kernel = LoopMount::new(file.path(), "ext4", "rw").expect("the kernel mounts it");
         std::fs::write(kernel.path().join("theirs"), b"content").expect("a file");
         drop(kernel);
         judge::e2fsck(file.path()).expect("sound");
-        let bytes = std::fs::read(file.path()).expect("the image");
-        let device = Arc::new(MemoryDevice::from_image(&bytes));
+        let device = Arc::new(testkit::image::load(file.path()));
         let fs = attempt(cx, &device).expect("the kernel gave it back");
         assert!(fs.lookup(cx, fs.root(), b"theirs").is_ok());
         fs.unmount(cx).expect("unmount");

@@ -417,11 +417,10 @@ fn a_wrong_account_is_found_by_both_checks() {
     // Goal: the judges can fail: an inode changes its owner behind the file system's back.
     rt::testing::real(|cx| {
         let device = Cell::new("ext4", 1024).features("quota").fresh(cx, 16 << 20);
-        let file = testkit::judge::write_sparse(&device.snapshot());
+        let file = testkit::image::write_device(&device);
         testkit::judge::debugfs(file.path(), true, "sif lost+found uid 1000\n");
-        let bytes = std::fs::read(file.path()).expect("image");
-        assert!(testkit::judge::e2fsck_bytes(&bytes).is_err());
-        let image = Arc::new(MemoryDevice::from_image(&bytes));
+        assert!(testkit::judge::e2fsck(file.path()).is_err());
+        let image = Arc::new(testkit::image::load(file.path()));
         let queue = queue(cx, image);
         let report = ext4::check(cx, &queue, &Default::default()).expect("check runs");
         let rules: Vec<&str> = report.findings.iter().map(|found| found.rule.name()).collect();

@@ -25,7 +25,7 @@ fn judged(cx: &mut Cx, device: &Arc<MemoryDevice>, kind: &str, what: &str) -> Ma
     let ours = read_by_us(cx, device);
     checked(cx, device, what);
     e2fsck(device, what);
-    let image = judge::write_sparse(&device.snapshot());
+    let image = testkit::image::write_device(device);
     let theirs = judge::kernel_manifest(image.path(), kind);
     let difference = manifest::diff(&ours, &theirs);
     assert!(difference.is_empty(), "{what}: ours left, the kernel's right:\n{difference}");
@@ -149,7 +149,7 @@ fn scattered_writes_build_a_deep_extent_tree() {
             }
         }
         fs.unmount(cx).expect("unmount");
-        let image = judge::write_sparse(&device.snapshot());
+        let image = testkit::image::write_device(&device);
         let tree = judge::debugfs(image.path(), false, "ex /scattered");
         assert!(tree.contains("/ 2 "), "the tree is not deep:\n{}", &tree[..tree.len().min(500)]);
         judged(cx, &device, "ext4", "a deep tree");

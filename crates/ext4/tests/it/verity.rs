@@ -71,7 +71,7 @@ fn file(cx: &mut Cx, fs: &dyn FileSystem, name: &str, bytes: &[u8]) -> Ino {
 fn close(cx: &mut Cx, fs: &dyn FileSystem, device: &Arc<MemoryDevice>, what: &str) {
     fs.unmount(cx).expect("unmount");
     checked(cx, device, what);
-    let file = judge::write_sparse(&device.snapshot());
+    let file = testkit::image::write_device(&device);
     judge::e2fsck(file.path()).unwrap_or_else(|message| panic!("{what}: {message}"));
     testkit::newest::run_ok("e2fsck", &[&"-fn", &file.path()]);
 }
@@ -214,7 +214,7 @@ fn a_cut_leaves_the_file_with_verity_or_without() {
                 return Err("no verity after fsync".into());
             }
             cell.check(cx, &image)?;
-            judge::e2fsck_bytes(&image.snapshot())
+            judge::e2fsck_device(&image)
         });
     });
 }

@@ -69,7 +69,7 @@ fn cut_in_the_middle(cx: &mut Cx, shape: &str, seed: u64) -> usize {
         }
         checked += 1;
         if checked % 4 == 0 {
-            judge::e2fsck_bytes(&device.snapshot())?;
+            judge::e2fsck_device(&device)?;
         }
         Ok(())
     });

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use device::MemoryDevice;
 use rt::Cx;
 use testkit::{judge, manifest};
 use vfs::{FileSystem, FileType, NewNode, RenameFlags, XattrFlags};
@@ -87,8 +86,7 @@ fn what_the_kernel_wrote_is_read_and_edited() {
         let file = Image::new(shape, 24).to_file();
         by_the_kernel(file.path(), kind);
         let theirs = judge::kernel_manifest(file.path(), kind);
-        let bytes = std::fs::read(file.path()).expect("the image can be read");
-        let image = Image { device: Arc::new(MemoryDevice::from_image(&bytes)) };
+        let image = Image { device: Arc::new(testkit::image::load(file.path())) };
         let ours = rt::testing::real(|cx| {
             let fs = image.mount(cx);
             let read = manifest::of_fs(cx, &*fs).expect("the kernel's tree");

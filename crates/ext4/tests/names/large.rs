@@ -114,8 +114,7 @@ fn a_tree_of_two_levels_is_what_the_kernel_expects() {
             .expect("added by the kernel");
     }
     drop(mount);
-    let bytes = std::fs::read(file.path()).expect("the image can be read");
-    let image = Image { device: std::sync::Arc::new(device::MemoryDevice::from_image(&bytes)) };
+    let image = Image { device: std::sync::Arc::new(testkit::image::load(file.path())) };
     rt::testing::real(|cx| {
         let fs = image.mount(cx);
         let root = fs.root();

@@ -60,12 +60,12 @@ impl Image {
 
     /// Asks e2fsck; the panic names the image that it keeps.
     pub fn check(&self) {
-        judge::e2fsck_bytes(&self.device.snapshot()).unwrap_or_else(|message| panic!("{message}"));
+        judge::e2fsck_device(&self.device).unwrap_or_else(|message| panic!("{message}"));
     }
 
     /// The image as a file, for other judges.
     pub fn to_file(&self) -> tempfile::NamedTempFile {
-        judge::write_sparse(&self.device.snapshot())
+        testkit::image::write_device(&self.device)
     }
 }
 

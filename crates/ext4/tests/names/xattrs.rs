@@ -169,8 +169,7 @@ fn an_old_inode_grows_its_extra_fields() {
     });
     let file = image.to_file();
     judge::debugfs(file.path(), true, "sif /old extra_isize 4\n");
-    let bytes = std::fs::read(file.path()).expect("the image can be read");
-    let image = Image { device: std::sync::Arc::new(device::MemoryDevice::from_image(&bytes)) };
+    let image = Image { device: std::sync::Arc::new(testkit::image::load(file.path())) };
     rt::testing::real(|cx| {
         let fs = image.mount(cx);
         fs.setxattr(cx, ino, b"user.a", b"first", ANY).expect("it fits");

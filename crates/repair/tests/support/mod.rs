@@ -81,8 +81,7 @@ impl Kind {
                 args.extend(["-O", self.features]);
             }
             testkit::judge::mke2fs(file.path(), self.bytes, &args);
-            let image = std::fs::read(file.path()).expect("image");
-            return Arc::new(MemoryDevice::from_image(&image));
+            return Arc::new(testkit::image::load(file.path()));
         }
         let device = Arc::new(MemoryDevice::new(self.bytes));
         let options = MkfsOptions {

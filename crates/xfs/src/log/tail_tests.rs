@@ -265,7 +265,7 @@ fn a_checkpoint_that_changes_nothing_is_recovered_by_the_kernel() {
         trans.commit(cx).expect("committed");
         stage.force(cx);
         stage.log.push(cx, None, true).expect("an empty checkpoint");
-        let image = judge::write_sparse(&stage.device.snapshot());
+        let image = testkit::image::write_device(&stage.device);
         let mounted = judge::LoopMount::new(image.path(), "xfs", "rw");
         drop(mounted.unwrap_or_else(|message| panic!("{message}")));
         let volume = Volume::on(cx, Arc::new(stage.device.fork()));

@@ -31,11 +31,10 @@ impl Run {
 
     /// The kernel replays the log, and what it leaves holds the promises too.
     fn verify_by_kernel(&self, dirty: &MemoryDevice, cut: &Cut) -> Result<(), String> {
-        let file = judge::write_sparse(&dirty.snapshot());
+        let file = testkit::image::write_device(dirty);
         drop(judge::LoopMount::new(file.path(), "xfs", "rw,nouuid").expect("the kernel mounts it"));
         judge::xfs_repair(file.path()).map_err(|m| format!("the kernel's replay: {m}"))?;
-        let bytes = std::fs::read(file.path()).expect("the image is readable");
-        let image = Arc::new(MemoryDevice::from_image(&bytes));
+        let image = Arc::new(testkit::image::load(file.path()));
         self.verify(&image, cut).map_err(|m| format!("the kernel's replay: {m}"))
     }
 }

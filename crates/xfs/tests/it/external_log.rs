@@ -92,7 +92,7 @@ impl Format for External {
     fn judge(&self, device: &MemoryDevice) -> Result<(), String> {
         let image = device.snapshot();
         let (data, log) = image.split_at(DATA as usize);
-        let [data, log] = [judge::write_sparse(data), judge::write_sparse(log)];
+        let [data, log] = [testkit::image::write(data), testkit::image::write(log)];
         judged(data.path(), log.path())
     }
 

@@ -6,7 +6,6 @@ use crate::support::*;
 use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
 use rt::Cx;
-use testkit::judge;
 use vfs::{FileSystem, FileType, NewNode};
 use xfs::format::features::{Access, KNOWN, Set, Version};
 use xfs::format::{Kind, RawSuper, verifier};
@@ -154,7 +153,7 @@ fn files_are_written_where_ranges_may_be_exchanged() {
         fs.unmount(cx).expect("unmount");
         device
     });
-    let image = judge::write_sparse(&device.snapshot());
+    let image = testkit::image::write_device(&device);
     let tree = kernel_tree(image.path());
     assert_eq!(tree.len(), 201);
     assert_eq!(tree[&b"file-7"[..]].size, 42);
@@ -162,7 +161,7 @@ fn files_are_written_where_ranges_may_be_exchanged() {
         let device = device.clone();
         move |cx| change(cx, &device, without_exchange)
     });
-    let image = judge::write_sparse(&device.snapshot());
+    let image = testkit::image::write_device(&device);
     xfs_repair(image.path()).expect("xfs_repair");
 }
 

@@ -33,7 +33,7 @@ impl Format for Large {
         let Large(block, sector) = self;
         let words = format!("-b size={block} -s size={sector} -d agcount=2 -l size=72m");
         support::newest_mkfs_xfs(file.path(), bytes, &words);
-        let image = std::fs::read(file.path()).expect("the image can be read");
+        let image = testkit::image::read(file.path());
         world::loaded(&image)
     }
 
@@ -46,7 +46,7 @@ impl Format for Large {
     }
 
     fn judge(&self, device: &MemoryDevice) -> Result<(), String> {
-        newest::xfs_repair(judge::write_sparse(&device.snapshot()).path())
+        newest::xfs_repair(testkit::image::write_device(device).path())
     }
 
     fn error(fs: &Xfs) -> Option<String> {
@@ -90,7 +90,7 @@ fn large_blocks_are_written_as_the_kernel_writes_them() {
             device
         });
         cell.judge(&device).unwrap_or_else(|found| panic!("{cell:?}: {found}"));
-        let image = judge::write_sparse(&device.snapshot());
+        let image = testkit::image::write_device(&device);
         {
             let mount = support::kernel(image.path());
             let dir = mount.path().join("dir");

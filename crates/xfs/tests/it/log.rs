@@ -153,7 +153,7 @@ fn large_checkpoints_in_records_of_every_size() {
         });
         repair(&ours).expect("clean after our replay");
         let area = |path| {
-            let bytes = std::fs::read(path).expect("the image can be read");
+            let bytes = testkit::image::read(path);
             bytes[NOWHERE as usize * 512..][..12 * 65536].to_vec()
         };
         let (theirs, ours) = (area(&image), area(&ours));

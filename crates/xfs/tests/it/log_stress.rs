@@ -34,7 +34,7 @@ const BASE: u64 = 1000;
 fn fresh() -> MemoryDevice {
     let dir = scratch();
     let image = mkfs(dir.path(), "a.img", 96 << 20, &["--unsupported", "-l", "size=6m"]);
-    MemoryDevice::from_image(&std::fs::read(image).expect("the image can be read"))
+    testkit::image::load(&image)
 }
 
 fn world<T: Send + 'static>(

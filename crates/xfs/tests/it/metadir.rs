@@ -10,7 +10,7 @@ use device::MemoryDevice;
 use rt::{Cred, Cx};
 use testkit::crash::CrashConfig;
 use testkit::format::{Format, Recording};
-use testkit::{judge, newest, trials};
+use testkit::{newest, trials};
 use vfs::quota::{Kind, Limits, Quota};
 use vfs::{FileSystem, FileType, NewNode};
 use xfs::{MountOptions, QuotaMode, Xfs};
@@ -31,7 +31,7 @@ impl Format for Made {
     fn fresh(&self, _cx: &mut Cx, bytes: u64) -> Arc<MemoryDevice> {
         let image = tempfile::NamedTempFile::new().expect("a file");
         crate::support::newest_mkfs_xfs(image.path(), bytes, &format!("-l size=12m {}", self.0));
-        let image = std::fs::read(image.path()).expect("the image can be read");
+        let image = testkit::image::read(image.path());
         loaded(&image)
     }
 
@@ -44,7 +44,7 @@ impl Format for Made {
     }
 
     fn judge(&self, device: &MemoryDevice) -> Result<(), String> {
-        newest::xfs_repair(judge::write_sparse(&device.snapshot()).path())
+        newest::xfs_repair(testkit::image::write_device(device).path())
     }
 
     fn error(fs: &Xfs) -> Option<String> {

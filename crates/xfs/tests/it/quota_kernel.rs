@@ -52,7 +52,7 @@ fn a_kernels_log_with_records_of_quota_is_recovered() {
         assert_eq!(report.findings, []);
         device
     });
-    let left = testkit::judge::write_sparse(&left.snapshot());
+    let left = testkit::image::write_device(&left);
     xfs_repair(left.path()).unwrap_or_else(|text| panic!("{text}"));
 }
 

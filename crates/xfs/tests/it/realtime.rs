@@ -86,9 +86,9 @@ impl Section {
                 crate::support::newest_mkfs_xfs(data.path(), DATA, &words);
             }
         }
-        let mut image = std::fs::read(data.path()).expect("the image can be read");
+        let mut image = testkit::image::read(data.path());
         image.resize(DATA as usize, 0);
-        image.extend(std::fs::read(section.path()).expect("the section can be read"));
+        image.extend(testkit::image::read(section.path()));
         image
     }
 }
@@ -97,7 +97,7 @@ impl Section {
 fn files(device: &MemoryDevice) -> [tempfile::NamedTempFile; 2] {
     let image = device.snapshot();
     let (data, section) = image.split_at(DATA as usize);
-    [judge::write_sparse(data), judge::write_sparse(section)]
+    [testkit::image::write(data), testkit::image::write(section)]
 }
 
 /// What `xfs_repair -n` of the host and the newest one say.
@@ -448,7 +448,7 @@ fn groups_of_a_section_are_read() {
             fs.unmount(cx).expect("unmount");
             let report = xfs::check(cx, &queues[0], &CheckOptions::default()).expect("memory");
             assert_eq!(report.findings, [], "{name}");
-            let files = [&data, &section].map(|part| judge::write_sparse(&part.snapshot()));
+            let files = [&data, &section].map(|part| testkit::image::write_device(part));
             let args: [&dyn AsRef<std::ffi::OsStr>; 4] =
                 [&"-n", &"-r", &files[1].path(), &files[0].path()];
             let output = newest::run("xfs_repair", &args);

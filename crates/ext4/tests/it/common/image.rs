@@ -24,7 +24,7 @@ pub struct Image {
 impl Image {
     /// Reads a file.
     pub fn open(path: &Path) -> Image {
-        Image::new(std::fs::read(path).expect("the image"))
+        Image::new(testkit::image::read(path))
     }
 
     /// Takes bytes that begin with a sound superblock.
@@ -41,7 +41,7 @@ impl Image {
         let file = std::fs::File::create(path).expect("a file");
         file.set_len(self.bytes.len() as u64).expect("a sparse file");
         for (index, chunk) in self.bytes.chunks(4096).enumerate() {
-            if chunk.iter().any(|&byte| byte != 0) {
+            if !base::page::is_zero(chunk) {
                 file.write_all_at(chunk, index as u64 * 4096).expect("a write");
             }
         }

@@ -21,13 +21,13 @@ impl Bed {
     pub fn new(size: u64, args: &[&str]) -> Bed {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         judge::mke2fs(file.path(), size, args);
-        let image = std::fs::read(file.path()).expect("the image can be read");
-        Bed::from_image(&image)
+        Bed::on(testkit::image::load(file.path()))
     }
 
-    pub fn from_image(image: &[u8]) -> Bed {
+    /// On what a device holds.
+    pub fn on(device: MemoryDevice) -> Bed {
         Bed {
-            device: Arc::new(MemoryDevice::from_image(image)),
+            device: Arc::new(device),
             cache: PageCacheConfig::with_limit(64 << 20),
             options: MountOptions::default(),
         }
@@ -48,7 +48,7 @@ impl Bed {
 
     /// Has e2fsck look at the device.
     pub fn judge(&self) {
-        if let Err(report) = judge::e2fsck_bytes(&self.device.snapshot()) {
+        if let Err(report) = judge::e2fsck_device(&self.device) {
             let keep = std::env::temp_dir().join("iopath-failed.img");
             let _ = std::fs::write(&keep, self.device.snapshot());
             panic!("e2fsck is not content (image kept as {}):\n{report}", keep.display());

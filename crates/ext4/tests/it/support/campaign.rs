@@ -85,18 +85,16 @@ impl Run {
     /// The kernel replays the journal, and what it leaves holds the promises too; e2fsck replays
     /// it, and has nothing to say.
     fn verify_by_others(&self, dirty: &MemoryDevice, cut: &Cut, what: &str) -> Result<(), String> {
-        let dirty = dirty.snapshot();
         // Not every kernel is built with the format of quota files.
         if !self.plan.cell.features.contains("quota") {
-            let file = judge::write_sparse(&dirty);
+            let file = testkit::image::write_device(dirty);
             let kind = self.plan.cell.kind;
             drop(judge::LoopMount::new(file.path(), kind, "rw").expect("the kernel mounts it"));
             judge::e2fsck(file.path()).map_err(|m| format!("the kernel's replay: {m}"))?;
-            let bytes = std::fs::read(file.path()).expect("the image is readable");
-            let image = Arc::new(MemoryDevice::from_image(&bytes));
+            let image = Arc::new(testkit::image::load(file.path()));
             self.verify(&image, cut, &format!("{what}: the kernel's replay"))?;
         }
-        let file = judge::write_sparse(&dirty);
+        let file = testkit::image::write_device(dirty);
         judge::run("e2fsck", &[&"-E", &"journal_only", &"-fy", &file.path()]);
         judge::e2fsck(file.path()).map_err(|m| format!("e2fsck's replay: {m}"))
     }

@@ -111,7 +111,7 @@ impl Cell {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         testkit::judge::mke2fs(file.path(), bytes, &args);
         let device = MemoryDevice::with_info(info(bytes));
-        let image = std::fs::read(file.path()).expect("image");
+        let image = testkit::image::read(file.path());
         for (index, chunk) in image.chunks(4096).enumerate() {
             if chunk.iter().any(|&byte| byte != 0) {
                 device.write_at(index as u64 * 4096, chunk);
@@ -158,7 +158,7 @@ impl Format for Cell {
     }
 
     fn judge(&self, device: &MemoryDevice) -> Result<(), String> {
-        testkit::judge::e2fsck_bytes(&device.snapshot())
+        testkit::judge::e2fsck_device(device)
     }
 }
 
@@ -231,7 +231,7 @@ pub fn mount_as(
 /// What the device holds, as a file that both versions of `e2fsck -fn` take.
 pub fn judged(device: &MemoryDevice, what: &str) -> tempfile::NamedTempFile {
     use testkit::judge;
-    let file = judge::write_sparse(&device.snapshot());
+    let file = testkit::image::write_device(device);
     judge::e2fsck(file.path()).unwrap_or_else(|message| panic!("{what}: {message}"));
     testkit::newest::run_ok("e2fsck", &[&"-fn", &file.path()]);
     file
@@ -239,8 +239,7 @@ pub fn judged(device: &MemoryDevice, what: &str) -> tempfile::NamedTempFile {
 
 /// `e2fsck -fn` on what the device holds.
 pub fn e2fsck(device: &MemoryDevice, what: &str) {
-    testkit::judge::e2fsck_bytes(&device.snapshot())
-        .unwrap_or_else(|message| panic!("{what}: {message}"));
+    testkit::judge::e2fsck_device(device).unwrap_or_else(|message| panic!("{what}: {message}"));
 }
 
 /// Our own check finds nothing.

@@ -21,7 +21,7 @@ pub fn recovered_by_us(image: &[u8]) -> (Manifest, Arc<MemoryDevice>) {
 
 /// The image's tree after e2fsck has replayed the journal (and done nothing else).
 pub fn recovered_by_e2fsck(image: &[u8], kind: &str) -> Manifest {
-    let file = judge::write_sparse(image);
+    let file = testkit::image::write(image);
     judge::run("e2fsck", &[&"-E", &"journal_only", &"-fy", &file.path()]);
     judge::e2fsck(file.path()).expect("e2fsck accepts what it replayed");
     judge::kernel_manifest(file.path(), kind)
@@ -29,7 +29,7 @@ pub fn recovered_by_e2fsck(image: &[u8], kind: &str) -> Manifest {
 
 /// The image's tree after the kernel has mounted it read-write, which replays the journal.
 pub fn recovered_by_kernel(image: &[u8], kind: &str) -> Manifest {
-    let file = judge::write_sparse(image);
+    let file = testkit::image::write(image);
     {
         let mount = LoopMount::new(file.path(), kind, "rw").expect("the kernel mounts our image");
         drop(mount);

@@ -62,8 +62,7 @@ pub fn text(output: &Output) -> String {
 
 /// The device of an image file, in memory.
 pub fn load(image: &Path) -> Arc<MemoryDevice> {
-    let bytes = std::fs::read(image).expect("the image can be read");
-    Arc::new(MemoryDevice::from_image(&bytes))
+    Arc::new(testkit::image::load(image))
 }
 
 /// A queue in front of a device.

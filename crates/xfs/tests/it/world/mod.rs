@@ -116,7 +116,7 @@ pub fn mount_with(
 /// # Errors
 /// What it says, and where the image is kept.
 pub fn repaired(device: &MemoryDevice) -> Result<(), String> {
-    let file = judge::write_sparse(&device.snapshot());
+    let file = testkit::image::write_device(device);
     judge::xfs_repair(file.path()).map_err(|message| {
         let kept = file.keep().map(|(_, path)| path.display().to_string());
         format!("{message}\nthe image is kept in {}", kept.unwrap_or_else(|e| e.to_string()))
