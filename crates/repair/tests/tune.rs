@@ -71,7 +71,7 @@ fn printed(image: &Path) -> Vec<String> {
 /// Does the same here and by tune2fs, and compares.
 fn as_tune2fs(device: &Arc<MemoryDevice>, options: &TuneOptions, words: &[&str]) {
     let before = manifest(device).expect("it is mounted");
-    let theirs = testkit::image::write_device(&device);
+    let theirs = testkit::image::write_device(device);
     change(device, options).unwrap_or_else(|e| panic!("{words:?}: {e}"));
     let ours = testkit::image::write_device(device);
     judge::e2fsck(ours.path()).unwrap_or_else(|text| panic!("{words:?}: {text}"));

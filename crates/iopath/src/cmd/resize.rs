@@ -185,8 +185,9 @@ pub fn make_clean(app: &mut App, storage: &Storage, write: bool) -> Result<()> {
 }
 
 fn print(app: &mut App, line: &str, document: Value) -> Result<()> {
-    Ok(match app.out.json {
+    match app.out.json {
         true => app.out.document(&document)?,
         false => app.out.line(line)?,
-    })
+    }
+    Ok(())
 }

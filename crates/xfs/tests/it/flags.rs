@@ -107,7 +107,7 @@ fn new_inodes_take_over_what_the_kernel_gives_them() {
     let device = crate::support::load(&image);
     let left = crate::support::in_world(move |cx| {
         let (fs, _) = crate::world::mount(cx, device.clone(), 4 << 20);
-        for index in 0..KINDS.len() {
+        for (index, kind) in KINDS.iter().enumerate() {
             let name = format!("d{index}");
             let parent = fs.lookup(cx, fs.root(), name.as_bytes()).expect("a directory").ino;
             let file = crate::world::file(cx, &fs, parent, "ours");
@@ -118,8 +118,8 @@ fn new_inodes_take_over_what_the_kernel_gives_them() {
             crate::world::mkdir(cx, &fs, parent, "ours-dir");
             let node = NewNode { target: Some(b"x"), ..NewNode::new(FileType::Symlink, 0o777) };
             let made = fs.create(cx, parent, b"link", &node).map(drop);
-            let barred = KINDS[index] == "chattr +n";
-            assert_eq!(made, if barred { Err(Errno::EPERM) } else { Ok(()) }, "{}", KINDS[index]);
+            let barred = *kind == "chattr +n";
+            assert_eq!(made, if barred { Err(Errno::EPERM) } else { Ok(()) }, "{kind}");
         }
         fs.unmount(cx).expect("unmount");
         device
