@@ -59,7 +59,7 @@ fn names(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino) -> Vec<Vec<u8>> {
 fn close(cx: &mut Cx, fs: &dyn FileSystem, device: &Arc<MemoryDevice>, what: &str) {
     fs.unmount(cx).expect("unmount");
     checked(cx, device, what);
-    let file = testkit::image::write_device(&device);
+    let file = testkit::image::write_device(device);
     judge::e2fsck(file.path()).unwrap_or_else(|message| panic!("{what}: {message}"));
     testkit::newest::run_ok("e2fsck", &[&"-fn", &file.path()]);
 }

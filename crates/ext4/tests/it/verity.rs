@@ -71,7 +71,7 @@ fn file(cx: &mut Cx, fs: &dyn FileSystem, name: &str, bytes: &[u8]) -> Ino {
 fn close(cx: &mut Cx, fs: &dyn FileSystem, device: &Arc<MemoryDevice>, what: &str) {
     fs.unmount(cx).expect("unmount");
     checked(cx, device, what);
-    let file = testkit::image::write_device(&device);
+    let file = testkit::image::write_device(device);
     judge::e2fsck(file.path()).unwrap_or_else(|message| panic!("{what}: {message}"));
     testkit::newest::run_ok("e2fsck", &[&"-fn", &file.path()]);
 }
