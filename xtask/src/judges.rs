@@ -63,6 +63,10 @@ const JUDGES: &[(&str, &str)] = &[
     ("../lib/x86_64-linux-gnu/ganesha/libfsalvfs.so", "nfs-ganesha-vfs"),
     ("rpcbind", "rpcbind"),
     ("debootstrap", "debootstrap"),
+    ("cryptsetup", "cryptsetup-bin"),
+    ("veritysetup", "cryptsetup-bin"),
+    ("lvm", "lvm2"),
+    ("mdadm", "mdadm"),
 ];
 
 /// Program, package of PyPI: what Debian does not have.

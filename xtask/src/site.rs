@@ -42,6 +42,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "nbd.md",
             "network.md",
             "containers.md",
+            "volumes.md",
             "repair.md",
             "rescue.md",
             "quota.md",

@@ -140,8 +140,8 @@ impl Walk {
 }
 
 impl Image for Sparse {
-    fn format(&self) -> Format {
-        Format::AndroidSparse
+    fn format(&self) -> &'static str {
+        Format::AndroidSparse.name()
     }
 
     fn size(&self) -> u64 {

@@ -50,10 +50,15 @@ impl ImageDevice {
             volatile_cache: image.is_writable(),
             fua: false,
             discard: false,
+            logical_block: image.logical_block(),
+            physical_block: image.logical_block().max(4096),
             write_zeroes: false,
             max_bytes: 4 << 20,
             max_segments: 1024,
-            ..DeviceInfo::plain(image.size() / SECTOR_SIZE)
+            ..DeviceInfo::plain(
+                image.size() / u64::from(image.logical_block()) * u64::from(image.logical_block())
+                    / SECTOR_SIZE,
+            )
         };
         let threads = image.threads();
         let core = Arc::new(Core { image, name: name.to_owned(), on_error: Box::new(on_error) });
@@ -152,7 +157,7 @@ impl Core {
         done.unwrap_or_else(|panic| {
             Err(Error::Panic {
                 name: self.name.clone(),
-                format: self.image.format().name(),
+                format: self.image.format(),
                 library: "container",
                 doing,
                 what: panic_text(&*panic),

@@ -53,6 +53,16 @@ pub enum Error {
         /// How to go on; may be empty.
         hint: String,
     },
+    /// No key slot of an encrypted volume fits the key.
+    #[error("{name}: {format}: the key fits no slot ({tried})")]
+    WrongKey {
+        /// The volume.
+        name: String,
+        /// The format.
+        format: &'static str,
+        /// What was tried.
+        tried: String,
+    },
     /// A file cannot be opened.
     #[error(transparent)]
     Open(#[from] device::OpenError),

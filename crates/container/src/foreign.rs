@@ -261,10 +261,10 @@ fn look_at_vhdx(source: &dyn Source, subject: &Subject) -> Result<u64, Error> {
 }
 
 impl Image for Foreign {
-    fn format(&self) -> Format {
+    fn format(&self) -> &'static str {
         match self.reader {
-            Reader::Vhd(_) => Format::Vhd,
-            Reader::Vhdx(_) => Format::Vhdx,
+            Reader::Vhd(_) => Format::Vhd.name(),
+            Reader::Vhdx(_) => Format::Vhdx.name(),
         }
     }
 

@@ -9,8 +9,13 @@ use crate::source::{self, Source};
 
 /// The disk inside a container.
 pub trait Image: Send + Sync {
-    /// The format of the container.
-    fn format(&self) -> Format;
+    /// The name of the format: of a container, or of a kind of volumes.
+    fn format(&self) -> &'static str;
+
+    /// Unit of addressing of the disk, in bytes.
+    fn logical_block(&self) -> u32 {
+        512
+    }
 
     /// Size of the disk in bytes.
     fn size(&self) -> u64;
@@ -55,8 +60,8 @@ pub trait Image: Send + Sync {
 }
 
 /// The refusal of a write.
-fn only_read(format: Format) -> Error {
-    let subject = Subject { name: "an image".to_owned(), format: format.name() };
+pub(crate) fn only_read(format: &'static str) -> Error {
+    let subject = Subject { name: "an image".to_owned(), format };
     subject.unsupported("it is read, not written", "")
 }
 
@@ -103,8 +108,8 @@ impl From<String> for Fact {
 pub(crate) struct Raw(pub Arc<dyn Source>);
 
 impl Image for Raw {
-    fn format(&self) -> Format {
-        Format::Raw
+    fn format(&self) -> &'static str {
+        Format::Raw.name()
     }
 
     fn size(&self) -> u64 {

@@ -47,6 +47,7 @@ mod source;
 mod target;
 mod vdi;
 mod vmdk;
+pub mod volume;
 pub mod write;
 
 pub use crate::device::ImageDevice;

@@ -150,8 +150,8 @@ fn open_backing(
 }
 
 impl Image for Qcow2 {
-    fn format(&self) -> Format {
-        Format::Qcow2
+    fn format(&self) -> &'static str {
+        Format::Qcow2.name()
     }
 
     fn size(&self) -> u64 {

@@ -120,8 +120,8 @@ impl Seekable {
 }
 
 impl Image for Seekable {
-    fn format(&self) -> Format {
-        Format::SeekableZstd
+    fn format(&self) -> &'static str {
+        Format::SeekableZstd.name()
     }
 
     fn size(&self) -> u64 {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use base::unit::SECTOR_SIZE;
 use base::{Page, Sector};
 use block::{BioFlags, Device, DeviceIo, Op, Segment, Segments};
 
-use crate::Error;
+use crate::{Error, Target};
 
 /// Bytes that do not change while they are read.
 pub trait Source: Send + Sync {
@@ -113,17 +114,78 @@ impl DeviceSource {
 
     /// Reads whole logical blocks, in one request.
     fn blocks(&self, start: u64, len: usize) -> io::Result<Page> {
+        let mut segs = self.request(Op::Read, start, Some(Page::zeroed(len)))?;
+        let seg = segs.pop().ok_or_else(|| io::Error::other("a request without its memory"))?;
+        Ok(seg.page)
+    }
+
+    /// Carries out one request, and waits for it.
+    fn request(&self, op: Op, start: u64, page: Option<Page>) -> io::Result<Segments> {
         let (sender, receiver) = sync_channel(1);
-        let segs = Segments::from_iter([Segment::whole(Page::zeroed(len))]);
+        let segs = page.into_iter().map(Segment::whole).collect();
         let at = Sector::from_bytes(start);
-        let io = DeviceIo::new(Op::Read, at, segs, BioFlags::empty(), move |segs, result| {
+        let io = DeviceIo::new(op, at, segs, BioFlags::empty(), move |segs, result| {
             let _receiver_waits = sender.send((segs, result));
         });
         self.device.submit(io);
-        let (mut segs, result) = receiver.recv().map_err(io::Error::other)?;
+        let (segs, result) = receiver.recv().map_err(io::Error::other)?;
         result.map_err(io::Error::other)?;
-        let seg = segs.pop().ok_or_else(|| io::Error::other("a request without its memory"))?;
-        Ok(seg.page)
+        Ok(segs)
+    }
+
+    /// Cuts a range at requests that the device takes: whole logical blocks around each piece, and
+    /// the piece's place in the range.
+    fn pieces(&self, offset: u64, len: usize) -> io::Result<Vec<Piece>> {
+        let end = offset.checked_add(len as u64).filter(|&end| end <= self.size());
+        if end.is_none() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let info = self.device.info();
+        let block = u64::from(info.logical_block);
+        let most = (u64::from(info.max_bytes).min(1 << 20) / block * block).max(block);
+        let (mut pieces, mut done) = (Vec::new(), 0);
+        while done < len {
+            let at = offset + done as u64;
+            let start = at / block * block;
+            let whole = (at - start + (len - done) as u64).next_multiple_of(block).min(most);
+            let skip = (at - start) as usize;
+            let part = (whole as usize - skip).min(len - done);
+            pieces.push(Piece { start, whole: whole as usize, skip, range: done..done + part });
+            done += part;
+        }
+        Ok(pieces)
+    }
+}
+
+/// A request of a range: whole logical blocks, and which of their bytes are which of the range.
+struct Piece {
+    start: u64,
+    whole: usize,
+    skip: usize,
+    range: Range<usize>,
+}
+
+impl Target for DeviceSource {
+    /// Blocks that are written in part are read first.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        for piece in self.pieces(offset, bytes.len())? {
+            let bytes = &bytes[piece.range];
+            let mut page = match bytes.len() == piece.whole {
+                true => Page::zeroed(piece.whole),
+                false => self.blocks(piece.start, piece.whole)?,
+            };
+            page.make_mut()[piece.skip..piece.skip + bytes.len()].copy_from_slice(bytes);
+            self.request(Op::Write, piece.start, Some(page))?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.request(Op::Flush, 0, None).map(drop)
+    }
+
+    fn is_writable(&self) -> bool {
+        !self.device.info().read_only
     }
 }
 
@@ -137,24 +199,10 @@ impl Source for DeviceSource {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let end = offset.checked_add(buf.len() as u64).filter(|&end| end <= self.size());
-        if end.is_none() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let info = self.device.info();
-        let block = u64::from(info.logical_block);
-        let most = (u64::from(info.max_bytes).min(1 << 20) / block * block).max(block);
-        let mut done = 0;
-        while done < buf.len() {
-            let at = offset + done as u64;
-            let start = at / block * block;
-            let left = (buf.len() - done) as u64;
-            let len = (at - start + left).next_multiple_of(block).min(most);
-            let page = self.blocks(start, len as usize)?;
-            let skip = (at - start) as usize;
-            let part = (page.len() - skip).min(buf.len() - done);
-            buf[done..done + part].copy_from_slice(&page[skip..skip + part]);
-            done += part;
+        for piece in self.pieces(offset, buf.len())? {
+            let page = self.blocks(piece.start, piece.whole)?;
+            let part = piece.range.len();
+            buf[piece.range].copy_from_slice(&page[piece.skip..piece.skip + part]);
         }
         Ok(())
     }

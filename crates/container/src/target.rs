@@ -26,6 +26,23 @@ pub trait Target: Source {
     /// # Errors
     /// The host failed: what was written may be lost.
     fn flush(&self) -> io::Result<()>;
+
+    /// Whether writes are taken.
+    fn is_writable(&self) -> bool {
+        true
+    }
+}
+
+/// Writes to a target, with an error that names it.
+pub(crate) fn write(target: &dyn Target, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    let (name, len) = (target.name().to_owned(), bytes.len() as u64);
+    target.write_at(offset, bytes).map_err(|error| Error::Write { name, offset, len, error })
+}
+
+/// Makes everything durable that was written to a target.
+pub(crate) fn flush(target: &dyn Target) -> Result<(), Error> {
+    let name = target.name().to_owned();
+    target.flush().map_err(|error| Error::Write { name, offset: 0, len: 0, error })
 }
 
 /// A regular file of the host, open for writing and locked as its device is.

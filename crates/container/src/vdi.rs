@@ -73,8 +73,8 @@ pub(crate) fn open(
 }
 
 impl Image for Vdi {
-    fn format(&self) -> Format {
-        Format::Vdi
+    fn format(&self) -> &'static str {
+        Format::Vdi.name()
     }
 
     fn size(&self) -> u64 {

@@ -128,8 +128,8 @@ fn parts(
 }
 
 impl Image for Vmdk {
-    fn format(&self) -> Format {
-        Format::Vmdk
+    fn format(&self) -> &'static str {
+        Format::Vmdk.name()
     }
 
     fn size(&self) -> u64 {

@@ -221,7 +221,8 @@ impl Mounting {
             return Err(MountError::Journal("journals on other devices are not supported".into()));
         }
         let skip = self.options.read_only && self.options.no_replay;
-        if geometry.journal_ino == 0 || skip {
+        let without = self.options.without_journal && !needs_recovery;
+        if geometry.journal_ino == 0 || skip || without {
             return self.assemble(cx, &raw, geometry, !needs_recovery);
         }
         let probe = self.assemble(cx, &raw, geometry, !needs_recovery)?;

@@ -11,18 +11,17 @@ use hctr2_rs::Hctr2_256;
 use sha2::{Digest, Sha256};
 
 use crate::Mode;
+use crate::xts::{Xts, blocks_of};
 
 /// Bytes of the longest initialization vector; a cipher takes the first ones that it needs.
 pub(crate) const IV_SIZE: usize = 32;
 pub(crate) type Iv = [u8; IV_SIZE];
-/// Blocks whose tweaks are made at once: as many as AES instructions work on side by side.
-const LANES: usize = 16;
 
 type Block = Array<u8, U16>;
 
 /// A cipher with its key.
 pub(crate) enum Cipher {
-    Xts(Box<Xts>),
+    Xts(Box<Xts<Aes256>>),
     Cts256(Box<Aes256>),
     Cts128(Box<Aes128>),
     Cbc128(Box<Cbc>),
@@ -36,12 +35,6 @@ pub(crate) struct Cbc {
     iv: Aes256,
 }
 
-/// AES-256-XTS over whole blocks of 16 bytes.
-pub(crate) struct Xts {
-    data: Aes256,
-    tweak: Aes256,
-}
-
 impl Cipher {
     /// A cipher with a key of [`Mode::key_size`] bytes.
     pub fn new(mode: Mode, key: &[u8]) -> Cipher {
@@ -50,7 +43,7 @@ impl Cipher {
         let aes128 = |key: &[u8]| Aes128::new_from_slice(key).expect("16 bytes");
         match mode {
             Mode::Aes256Xts => {
-                Cipher::Xts(Box::new(Xts { data: aes256(&key[..32]), tweak: aes256(&key[32..]) }))
+                Cipher::Xts(Box::new(Xts::new(aes256(&key[..32]), aes256(&key[32..]))))
             }
             Mode::Aes256Cts => Cipher::Cts256(Box::new(aes256(key))),
             Mode::Aes128Cts => Cipher::Cts128(Box::new(aes128(key))),
@@ -69,7 +62,7 @@ impl Cipher {
     /// Encrypts at least 16 bytes; XTS and CBC take multiples of 16.
     pub fn encrypt(&self, iv: &Iv, bytes: &mut [u8]) {
         match self {
-            Cipher::Xts(xts) => xts.apply(iv, bytes, |data, lanes| data.encrypt_blocks(lanes)),
+            Cipher::Xts(xts) => xts.encrypt(first_block(iv).into(), bytes),
             Cipher::Cts256(aes) => cts_encrypt(&**aes, iv, bytes),
             Cipher::Cts128(aes) => cts_encrypt(&**aes, iv, bytes),
             Cipher::Cbc128(cbc) => {
@@ -87,7 +80,7 @@ impl Cipher {
     /// The reverse of [`Cipher::encrypt`].
     pub fn decrypt(&self, iv: &Iv, bytes: &mut [u8]) {
         match self {
-            Cipher::Xts(xts) => xts.apply(iv, bytes, |data, lanes| data.decrypt_blocks(lanes)),
+            Cipher::Xts(xts) => xts.decrypt(first_block(iv).into(), bytes),
             Cipher::Cts256(aes) => cts_decrypt(&**aes, iv, bytes),
             Cipher::Cts128(aes) => cts_decrypt(&**aes, iv, bytes),
             Cipher::Cbc128(cbc) => {
@@ -111,47 +104,8 @@ impl Cbc {
     }
 }
 
-impl Xts {
-    /// Encrypts or decrypts with the first 16 bytes of `iv`: blocks are independent of each other,
-    /// so that many go through the processor's pipeline at once. (The crate `xts-mode` does one
-    /// after the other, at a fifth of the speed; the tests compare with it.)
-    fn apply(&self, iv: &Iv, bytes: &mut [u8], step: impl Fn(&Aes256, &mut [Block])) {
-        let mut tweak = first_block(iv);
-        self.tweak.encrypt_block(&mut tweak);
-        let mut tweak = u128::from_le_bytes(tweak.into());
-        for lanes in blocks_of(bytes).chunks_mut(LANES) {
-            let mut tweaks = [0; LANES];
-            for each in &mut tweaks[..lanes.len()] {
-                *each = tweak;
-                // Times x in the field of 2^128 elements.
-                tweak = (tweak << 1) ^ ((tweak >> 127) * 0x87);
-            }
-            xor(lanes, &tweaks);
-            step(&self.data, lanes);
-            xor(lanes, &tweaks);
-        }
-    }
-}
-
-fn xor(blocks: &mut [Block], tweaks: &[u128; LANES]) {
-    for (block, tweak) in blocks.iter_mut().zip(tweaks) {
-        let value = u128::from_le_bytes((*block).into()) ^ tweak;
-        *block = value.to_le_bytes().into();
-    }
-}
-
 fn first_block(iv: &Iv) -> Block {
     Block::try_from(&iv[..16]).expect("16 bytes")
-}
-
-/// The bytes in blocks.
-///
-/// # Panics
-/// If they are no multiple of 16: data units are.
-fn blocks_of(bytes: &mut [u8]) -> &mut [Block] {
-    let (blocks, rest) = Block::slice_as_chunks_mut(bytes);
-    assert!(rest.is_empty(), "data units are whole blocks of the cipher");
-    blocks
 }
 
 /// CBC-CTS in the form that always swaps the last two blocks (CS3). A single block is plain CBC,

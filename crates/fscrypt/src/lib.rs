@@ -24,10 +24,12 @@ mod context;
 mod file_key;
 mod key;
 pub mod nokey;
+mod xts;
 
 pub use context::{Context, IvMethod, KeyName, Mode, NONCE_SIZE, Policy};
 pub use file_key::{FileKey, FsIds, stored_target};
 pub use key::{KeyRing, MasterKey};
+pub use xts::Xts;
 
 /// Why something cannot be decrypted, or not be encrypted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use fscrypt::{KeyRing, MasterKey};
 use repair::rescue::Rescued;
 use rt::Cx;
 
-use crate::keys;
+use crate::keys::{self, Secret};
 use crate::mount_arg::MountArg;
 use crate::out::Out;
 use crate::target::Target;
@@ -63,6 +63,20 @@ pub struct Options {
     #[arg(long, global = true, value_name = "FILE",
           value_parser = OsStringValueParser::new().try_map(keys::read))]
     pub key: Vec<MasterKey>,
+    /// A file with the key or passphrase of a LUKS volume, all its bytes; `-` is standard input
+    #[arg(long, global = true, value_name = "FILE",
+          value_parser = OsStringValueParser::new().try_map(keys::read_secret))]
+    pub key_file: Option<Secret>,
+    /// The root hash of dm-verity: what does not fit it is not read
+    #[arg(long, global = true, value_name = "HEX", value_parser = keys::root_hash)]
+    pub root_hash: Option<keys::RootHash>,
+    /// With --root-hash: the image or device of the hash tree; that of the data without
+    #[arg(long, global = true, value_name = "TARGET", requires = "root_hash")]
+    pub hash_device: Option<OsString>,
+    /// With --root-hash: the tree begins at this byte of its device
+    #[arg(long, global = true, value_name = "BYTES", value_parser = text::parse_size,
+          requires = "root_hash")]
+    pub hash_offset: Option<u64>,
     /// Mount options, with commas; `iopath help` lists them
     #[arg(
         short = 'o',

@@ -9,6 +9,7 @@ use rt::Runtime;
 use crate::app::{App, Options};
 use crate::cmd;
 use crate::confine::{self, Needs};
+use crate::interrupt;
 use crate::mount_helper::{self, Asked};
 use crate::out::{Out, is_closed_pipe};
 
@@ -86,6 +87,7 @@ commands! {
     Mount => mount,
     Crash => crash,
     Serve => serve,
+    Shell => shell,
     Mkfs => mkfs,
     Check => check,
     Repair => repair,
@@ -147,6 +149,9 @@ fn parse(args: Vec<OsString>, commands: &[String]) -> Result<Cli, clap::Error> {
 /// The commands that have the exit statuses of fsck(8).
 const FSCK: &[&str] = &["check", "repair", "undo"];
 
+/// The commands that copy, and end between two files when they are interrupted.
+const INTERRUPTIBLE: &[&str] = &["cp", "sync", "mkfs", "disk"];
+
 /// Runs a command line; the first argument is the program's name, which may be that of the helper
 /// of mount(8).
 pub fn main(args: Vec<OsString>) -> ExitCode {
@@ -202,6 +207,9 @@ fn run(args: Vec<OsString>) -> ExitCode {
     // What is made in images without a mode of its own gets the user's umask, as on the host.
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);
+    if INTERRUPTIBLE.iter().any(|name| commands.first().is_some_and(|first| first == name)) {
+        interrupt::listen();
+    }
     let result = Runtime::real(cpus).enter("iopath", |cx| {
         cx.set_cred(rt::Cred { umask: umask.bits(), ..rt::Cred::root() });
         let (rescued, work) = (Vec::new(), confine::work_of(&commands));
@@ -224,7 +232,11 @@ fn run(args: Vec<OsString>) -> ExitCode {
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             Out::new(options_json, false).problem(format!("{error:#}"));
-            ExitCode::from(if is_check { cmd::check::OPERATIONAL } else { 1 })
+            ExitCode::from(match (is_check, interrupt::asked()) {
+                (true, _) => cmd::check::OPERATIONAL,
+                (false, true) => interrupt::STATUS,
+                (false, false) => 1,
+            })
         }
     }
 }
@@ -322,8 +334,8 @@ mod tests {
         const BY_ITSELF: [&str; 4] = ["cp", "sync", "mount", "serve"];
         const NOT_LOCKED: [&str; 8] =
             ["mkfs", "disk", "diff", "undo", "bench", "lab", "demo", "crash"];
-        const OPENS_NO_IMAGE: [&str; 6] =
-            ["edit", "trace", "machines", "completions", "man", "help"];
+        const OPENS_NO_IMAGE: [&str; 7] =
+            ["edit", "shell", "trace", "machines", "completions", "man", "help"];
         for command in Cli::command().get_subcommands() {
             let name = command.get_name().to_owned();
             let others = [&BY_ITSELF[..], &NOT_LOCKED, &OPENS_NO_IMAGE];

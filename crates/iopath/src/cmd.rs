@@ -38,6 +38,7 @@ pub mod scan;
 pub mod serve;
 pub mod serve_nbd;
 pub mod serve_nfs;
+pub mod shell;
 pub mod stat;
 pub mod sync;
 pub mod touch;

@@ -13,12 +13,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use base::Timespec;
 use base::map::HashMap;
 use rt::{Channel, Cx, JoinHandle};
 use vfs::FileType;
 
+use crate::interrupt;
 use crate::out::Progress;
 pub use problem::{Problems, Stopped};
 pub use rules::{DIRECT_UNIT, Existing, FileId, Follow, Keep, Made, Old, Step};
@@ -386,6 +387,13 @@ impl Clocks<'_> {
             }
             count(&batch, progress);
             reading.put_back(self.source(), batch);
+            if interrupt::asked() {
+                let (names, bytes) = progress.so_far();
+                let bytes = crate::text::size(bytes);
+                written = Err(anyhow!("interrupted after {names} names and {bytes}"));
+                sink.abandon();
+                break;
+            }
         }
         let (read, known) = reading.end(self.source());
         written?;

@@ -166,21 +166,22 @@ pub fn device_of(app: &App, target: &Target, image: Arc<dyn Image>) -> Result<In
 /// # Errors
 /// A table that is counted cannot be read.
 pub fn facts(app: &App, image: &dyn Image) -> Result<Vec<(&'static str, Value)>> {
-    if image.format() == Format::Raw {
+    if image.format() == Format::Raw.name() {
         return Ok(Vec::new());
     }
     let facts = image.facts()?.into_iter().map(|(key, fact)| (key, value(fact)));
     if app.out.json {
         let mut object = Map::new();
-        object.insert("format".to_owned(), json!(image.format().name()));
+        object.insert("format".to_owned(), json!(image.format()));
         object.extend(facts.map(|(key, value)| (key.to_owned(), value)));
         return Ok(vec![("container", Value::Object(object))]);
     }
-    let head = [("container", json!(image.format().name()))];
+    let head = [("container", json!(image.format()))];
     Ok(head.into_iter().chain(facts).collect())
 }
 
-fn value(fact: Fact) -> Value {
+/// A fact as JSON.
+pub fn value(fact: Fact) -> Value {
     match fact {
         Fact::Text(text) => json!(text),
         Fact::Number(number) => json!(number),

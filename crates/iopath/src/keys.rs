@@ -2,10 +2,13 @@
 
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, OnceLock};
 
+use data_encoding::HEXLOWER_PERMISSIVE;
 use fscrypt::MasterKey;
 use zeroize::Zeroizing;
 
@@ -31,6 +34,69 @@ pub fn read(word: OsString) -> Result<MasterKey, Box<dyn Error + Send + Sync>> {
         Some(descriptor) => key.with_descriptor(descriptor),
         None => key,
     })
+}
+
+/// The longest key file of a LUKS volume, as cryptsetup has it.
+const SECRET_MAX: u64 = 8 << 20;
+
+/// The bytes of a key file. They are cleared when they are dropped, and never printed.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// The bytes.
+    pub fn bytes(&self) -> &Zeroizing<Vec<u8>> {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// What standard input held: a command line is parsed more than once.
+static STDIN: OnceLock<Secret> = OnceLock::new();
+
+/// Reads a key file of a LUKS volume: all its bytes, or standard input for `-`.
+///
+/// # Errors
+/// The file cannot be read, is empty or too long.
+pub fn read_secret(word: OsString) -> Result<Secret, Box<dyn Error + Send + Sync>> {
+    let is_stdin = word.as_bytes() == b"-";
+    if let (true, Some(known)) = (is_stdin, STDIN.get()) {
+        return Ok(known.clone());
+    }
+    // Room for all of it: a buffer that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX as usize + 1));
+    match word.as_bytes() {
+        b"-" => std::io::stdin().take(SECRET_MAX + 1).read_to_end(&mut bytes)?,
+        _ => File::open(&word)?.take(SECRET_MAX + 1).read_to_end(&mut bytes)?,
+    };
+    match bytes.len() as u64 {
+        0 => Err("it is empty".into()),
+        len if len > SECRET_MAX => Err(format!("it is longer than {SECRET_MAX} bytes").into()),
+        _ => {
+            let secret = Secret(bytes);
+            if is_stdin {
+                let _first = STDIN.set(secret.clone());
+            }
+            Ok(secret)
+        }
+    }
+}
+
+/// The root hash of dm-verity.
+pub type RootHash = Arc<[u8]>;
+
+/// Reads a root hash in hexadecimal digits.
+///
+/// # Errors
+/// A sentence.
+pub fn root_hash(text: &str) -> Result<RootHash, String> {
+    let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes());
+    bytes.map(Arc::from).map_err(|_| format!("`{text}` is no hash in hexadecimal digits"))
 }
 
 /// A descriptor of 16 hexadecimal digits and a colon in front of the name, where there is one.

@@ -43,6 +43,7 @@ mod demo;
 pub mod disk;
 pub mod glob;
 mod inside;
+mod interrupt;
 pub mod keys;
 mod losses;
 pub mod mount_arg;
@@ -61,5 +62,6 @@ pub mod storage;
 pub mod target;
 pub mod text;
 pub mod trees;
+mod volumes;
 
 mod xfs_target;

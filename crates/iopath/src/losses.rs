@@ -79,7 +79,13 @@ struct Owner {
 fn owners(app: &mut App, opened: &Opened, runs: &[Range<u64>]) -> Result<Vec<Owner>> {
     let device = opened.rescued.device().clone();
     let queue = Queue::new(app.cx.runtime(), device, QueueConfig::default())?;
-    let storage = Storage { target: opened.target.clone(), queue, container: None };
+    let storage = Storage {
+        target: opened.target.clone(),
+        queue,
+        container: None,
+        volumes: Vec::new(),
+        closed: None,
+    };
     let fs = session::mount(app, &storage, false)?;
     let session = Session::on(opened.target.clone(), fs);
     let mut owners = Vec::new();

@@ -109,6 +109,11 @@ impl Progress {
         !self.bar.is_hidden()
     }
 
+    /// Names and bytes up to now.
+    pub fn so_far(&self) -> (u64, u64) {
+        (self.names, self.bytes)
+    }
+
     /// From now on it is known how many bytes there are in all.
     pub fn expect(&self, bytes: u64) {
         if self.bar.is_hidden() {

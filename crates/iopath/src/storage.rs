@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use block::{Device, Queue, QueueConfig};
+use container::volume::Found;
 use device::{Engine, OpenOptions};
 use ext4::format::features::Access;
 use ext4::format::{NotedError, RawSuper};
@@ -20,6 +21,7 @@ use crate::remains::{self, Remain};
 use crate::rescue;
 use crate::target::Target;
 use crate::text;
+use crate::volumes::{self, Opened};
 
 /// An open target.
 pub struct Storage {
@@ -29,6 +31,10 @@ pub struct Storage {
     pub queue: Arc<Queue>,
     /// The container around the disk, where there is one.
     pub container: Option<Arc<dyn container::Image>>,
+    /// The volumes between it and the file system, the outermost first.
+    pub volumes: Vec<Arc<dyn container::Image>>,
+    /// A volume that was not opened: there is no key, or no name.
+    pub closed: Option<Found>,
 }
 
 /// How the global options want devices opened.
@@ -47,9 +53,15 @@ const STRIPE: &str = "stripe:";
 /// The files of a path: those of a stripe, else itself.
 pub fn members(path: &Path) -> Vec<std::path::PathBuf> {
     let list = path.to_str().and_then(|text| text.strip_prefix(STRIPE)?.split_once(','));
-    match list {
-        Some((_, members)) => members.split(',').map(Into::into).collect(),
-        None => vec![path.to_owned()],
+    let several = path.to_str().filter(|text| text.contains(',') && !path.exists());
+    match (list, several) {
+        (Some((_, members)), _) => members.split(',').map(Into::into).collect(),
+        (None, Some(members)) => {
+            let parsed =
+                members.split(',').filter_map(|member| Target::parse(member.as_ref()).ok());
+            parsed.map(|member| member.path).collect()
+        }
+        (None, None) => vec![path.to_owned()],
     }
 }
 
@@ -80,7 +92,7 @@ pub fn open_device(app: &App, path: &Path, write: bool) -> Result<Arc<dyn Device
 /// The host refuses.
 pub fn open_again(app: &App, storage: &Storage) -> Result<Arc<dyn Device>> {
     let options = &app.options;
-    if storage.container.is_some() || options.rescue || options.offset.is_some() {
+    if storage.is_layered() || options.rescue || options.offset.is_some() {
         return Ok(storage.queue.device().clone());
     }
     let path = &storage.target.path;
@@ -103,13 +115,16 @@ impl Storage {
         if write {
             rescue::refuse_write(app, target)?;
         }
+        if let Some(storage) = volumes::of_members(app, target, write)? {
+            return Ok(storage);
+        }
         if let Some(url) = target.remote_url() {
             let inside = inside::of_url(app, target, url, write)?;
-            return Storage::inside(app, target, inside);
+            return Storage::inside(app, target, inside, write);
         }
         let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
         if is_file && let Some(inside) = inside::of_file(app, target, write)? {
-            return Storage::inside(app, target, inside);
+            return Storage::inside(app, target, inside, write);
         }
         if let (Some(number), true) = (target.partition, is_file) {
             let options = open_options(app, write);
@@ -121,22 +136,22 @@ impl Storage {
             let whole = device::open_part(&target.path, options, bytes)?;
             let part = device::Partition::part(&whole, entry.start, entry.count, number);
             let part: Arc<dyn Device> = Arc::new(part.with_context(|| target.to_string())?);
-            return Storage::queued(app, target, part, start);
+            return Storage::queued(app, target, part, start, write);
         }
         let device = open_device(app, &target.path, write)?;
         let alone = !is_file && !target.path.as_os_str().as_encoded_bytes().starts_with(b"stripe:");
         if alone && let Some(inside) = inside::of_device(app, target, &device, write)? {
-            return Storage::inside(app, target, inside);
+            return Storage::inside(app, target, inside, write);
         }
-        Storage::on(app, target, device)
+        Storage::on(app, target, device, write)
     }
 
     /// The disk inside of a container, or its partition.
-    fn inside(app: &mut App, target: &Target, inside: Inside) -> Result<Storage> {
+    fn inside(app: &mut App, target: &Target, inside: Inside, write: bool) -> Result<Storage> {
         if app.options.map.is_some() {
             bail!("{target}: --map is of a raw disk, and this is a container or on a server");
         }
-        let mut storage = Storage::on(app, target, inside.device)?;
+        let mut storage = Storage::on(app, target, inside.device, write)?;
         storage.container = Some(inside.image);
         Ok(storage)
     }
@@ -145,14 +160,19 @@ impl Storage {
     ///
     /// # Errors
     /// There is no such partition.
-    pub fn on(app: &mut App, target: &Target, device: Arc<dyn Device>) -> Result<Storage> {
+    pub fn on(
+        app: &mut App,
+        target: &Target,
+        device: Arc<dyn Device>,
+        write: bool,
+    ) -> Result<Storage> {
         let Some(number) = target.partition else {
-            return Storage::queued(app, target, device, 0);
+            return Storage::queued(app, target, device, 0, write);
         };
         let part = device::Partition::open(app.cx, &device, number);
         let part = part.with_context(|| target.to_string())?;
         let start = part.start().bytes();
-        Storage::queued(app, target, Arc::new(part), start)
+        Storage::queued(app, target, Arc::new(part), start, write)
     }
 
     /// Puts a queue in front of the device of a target, which begins at byte `start` of the disk.
@@ -161,8 +181,19 @@ impl Storage {
         target: &Target,
         device: Arc<dyn Device>,
         start: u64,
+        write: bool,
     ) -> Result<Storage> {
         let device = rescue::through(app, target, device, start)?;
+        let opened = volumes::through(app, target, device, write)?;
+        Storage::volume(app, target, opened)
+    }
+
+    /// Puts a queue in front of an opened volume, or of a plain device.
+    ///
+    /// # Errors
+    /// The device takes no requests.
+    pub(crate) fn volume(app: &mut App, target: &Target, opened: Opened) -> Result<Storage> {
+        let Opened { device, volumes, closed } = opened;
         let trace_events = app.recorder.as_ref().map_or(0, |recorder| recorder.events);
         let config = QueueConfig { trace_events, ..QueueConfig::default() };
         let queue = Queue::new(app.cx.runtime(), device, config);
@@ -170,7 +201,12 @@ impl Storage {
         if let Some(recorder) = &mut app.recorder {
             recorder.queues.push((target.to_string(), queue.clone()));
         }
-        Ok(Storage { target: target.clone(), queue, container: None })
+        Ok(Storage { target: target.clone(), queue, container: None, volumes, closed })
+    }
+
+    /// Whether its bytes are not those of the file or device that the target names.
+    pub fn is_layered(&self) -> bool {
+        self.container.is_some() || !self.volumes.is_empty()
     }
 
     /// Bytes of the device.
@@ -202,6 +238,9 @@ impl Storage {
     /// What is there instead.
     pub fn must_be_known(&self, app: &mut App) -> Result<Known> {
         let target = &self.target;
+        if let Some(closed) = &self.closed {
+            bail!("{}", volumes::explain(target, closed));
+        }
         let content = self.format(app)?;
         match (content, Known::of(content)) {
             (_, Ok(known)) => Ok(known),

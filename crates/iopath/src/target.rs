@@ -5,6 +5,8 @@
 //! https://host/d.img  an image on a server; also http://, s3://, gs://, az://
 //! nfs://host/export   an export of an NFS server (?mountport=..&nfsport=.., and client options)
 //! disk.img@2          its second partition (@0: the whole of it, where a name ends like that)
+//! a.img,b.img         the members of an MD array
+//! disk.img@vg/lv      a logical volume of LVM2; also a.img,b.img@vg/lv
 //! stripe:64K,a,b      a stripe of chunks of 64 KiB over images or devices
 //! disk.img:/etc/motd  a place inside
 //! :/etc/motd          a place inside the target named before (mv, ln)
@@ -26,14 +28,36 @@ pub struct Target {
     pub path: PathBuf,
     /// Partition, from 1; `None`: the whole device.
     pub partition: Option<u32>,
+    /// What of the volumes on it is meant.
+    pub layer: Layer,
+}
+
+/// What of the volumes on a device is meant.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Layer {
+    /// What can be opened.
+    #[default]
+    Any,
+    /// The device itself, as a member of an array or of a volume group.
+    Member,
+    /// A logical volume of LVM2.
+    Logical {
+        /// Its group.
+        group: String,
+        /// Its name.
+        name: String,
+    },
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.path.display())?;
-        match self.partition {
-            Some(index) => write!(f, "@{index}"),
-            None => Ok(()),
+        if let Some(index) = self.partition {
+            write!(f, "@{index}")?;
+        }
+        match &self.layer {
+            Layer::Logical { group, name } => write!(f, "@{group}/{name}"),
+            Layer::Any | Layer::Member => Ok(()),
         }
     }
 }
@@ -74,7 +98,8 @@ impl Target {
             if url.is_empty() {
                 bail!("`{}` names no server", arg.display());
             }
-            return Ok(Target { path: PathBuf::from(arg), partition: None });
+            let path = PathBuf::from(arg);
+            return Ok(Target { path, partition: None, layer: Layer::Any });
         }
         if let (Some(at), false) = (find(bytes, b"://"), nbd || is_remote(bytes)) {
             let scheme = String::from_utf8_lossy(&bytes[..at]);
@@ -83,6 +108,9 @@ impl Target {
                  give an image file or a block device",
                 arg.display()
             );
+        }
+        if let Some((below, layer)) = logical(arg) {
+            return Ok(Target { layer, ..Target::parse(below)? });
         }
         let mut path = bytes;
         let mut partition = None;
@@ -97,8 +125,31 @@ impl Target {
         if path.is_empty() {
             bail!("`{}` names no image", arg.display());
         }
-        Ok(Target { path: PathBuf::from(OsStr::from_bytes(path)), partition })
+        let path = PathBuf::from(OsStr::from_bytes(path));
+        Ok(Target { path, partition, layer: Layer::Any })
     }
+}
+
+/// Splits `TARGET@GROUP/NAME`: there is no file of that name, and one of the name before the sign.
+fn logical(arg: &OsStr) -> Option<(&OsStr, Layer)> {
+    let bytes = arg.as_bytes();
+    let at = bytes.iter().rposition(|&b| b == b'@')?;
+    let (group, name) = std::str::from_utf8(&bytes[at + 1..]).ok()?.split_once('/')?;
+    let is_name = |text: &str| {
+        let known = |b: u8| b.is_ascii_alphanumeric() || b"+_.-".contains(&b);
+        !text.is_empty() && text.bytes().all(known)
+    };
+    let below = OsStr::from_bytes(&bytes[..at]);
+    let files = || -> Option<bool> {
+        let path = Target::parse(below).ok()?.path;
+        let first = crate::storage::members(&path).into_iter().next()?;
+        Some(first.metadata().is_ok_and(|meta| !meta.is_dir()))
+    };
+    let found = is_name(group) && is_name(name) && !std::path::Path::new(arg).exists();
+    if !found || files() != Some(true) {
+        return None;
+    }
+    Some((below, Layer::Logical { group: group.to_owned(), name: name.to_owned() }))
 }
 
 /// A place inside a target: an absolute path, in bytes.
@@ -256,7 +307,7 @@ mod tests {
     use super::*;
 
     fn target(path: &str, partition: Option<u32>) -> Target {
-        Target { path: path.into(), partition }
+        Target { path: path.into(), partition, layer: Layer::Any }
     }
 
     fn image(path: &str, partition: Option<u32>, inside: &str) -> Side {

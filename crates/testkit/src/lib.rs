@@ -42,6 +42,7 @@ pub mod ganesha;
 pub mod image;
 pub mod judge;
 pub mod kept;
+pub mod lvm;
 pub mod manifest;
 pub mod memfs;
 pub mod mixed;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Qcow2;
-use super::counts::{Counts, Place, flush, put};
+use super::counts::{Counts, Place};
 use super::header::incompatible;
 use super::map::{ADDRESS, ClusterPlace, Entry, PACKED};
 use crate::Error;
@@ -22,7 +22,7 @@ use crate::bytes::{be32, be64};
 use crate::image::{Fact, Image};
 use crate::kind::Format;
 use crate::source;
-use crate::target::Target;
+use crate::target::{self, Target};
 
 /// This cluster has one reference, and may be written in place.
 const COPIED: u64 = 1 << 63;
@@ -174,24 +174,24 @@ impl State {
         let tables = self.tables.values().any(changed);
         if !tables && self.l1_changed.is_empty() && !self.counts.is_dirty() {
             if std::mem::take(&mut self.written) {
-                flush(file)?;
+                target::flush(file)?;
             }
             return Ok(());
         }
         let old_table = self.counts.write(file)?;
-        flush(file)?;
+        target::flush(file)?;
         let any_new = self.tables.values().any(|table| table.new);
         for table in self.tables.values_mut() {
             table.write(file)?;
         }
         if any_new {
-            flush(file)?;
+            target::flush(file)?;
         }
         for index in std::mem::take(&mut self.l1_changed) {
             let at = changing.image.header.l1_offset + index as u64 * 8;
-            put(file, at, &self.l1[index].to_be_bytes())?;
+            target::write(file, at, &self.l1[index].to_be_bytes())?;
         }
-        flush(file)?;
+        target::flush(file)?;
         self.written = false;
         let gone = std::mem::take(&mut self.gone);
         for cluster in gone.into_iter().chain(old_table.into_iter().flatten()) {
@@ -223,13 +223,13 @@ impl Table {
             entries.iter().flat_map(|entry| entry.to_be_bytes()).collect()
         };
         if std::mem::take(&mut self.new) {
-            return put(file, self.at, &bytes(&self.entries));
+            return target::write(file, self.at, &bytes(&self.entries));
         }
         // Sectors of 512 bytes, each of which is written whole or not at all.
         let sectors: BTreeSet<usize> = changed.iter().map(|index| index / 64).collect();
         for sector in sectors {
             let entries = &self.entries[sector * 64..(sector + 1) * 64];
-            put(file, self.at + sector as u64 * 512, &bytes(entries))?;
+            target::write(file, self.at + sector as u64 * 512, &bytes(entries))?;
         }
         Ok(())
     }
@@ -271,7 +271,7 @@ impl Changing {
         }
         state.written = true;
         if let (ClusterPlace::At(host), true) = (place, own) {
-            return put(&*self.file, host, bytes);
+            return target::write(&*self.file, host, bytes);
         }
         state.table_to_change(self, index)?;
         // All of the cluster: what it held, and what is new.
@@ -286,7 +286,7 @@ impl Changing {
         whole[skip..skip + bytes.len()].copy_from_slice(bytes);
         // A cluster that is kept for zeros serves, too.
         let new = if own { host } else { state.take(self)? };
-        put(&*self.file, new, &whole)?;
+        target::write(&*self.file, new, &whole)?;
         match place {
             ClusterPlace::Packed { offset, len } => {
                 let last = (offset + len as u64 - 1) >> bits;
@@ -305,8 +305,8 @@ impl Changing {
     /// Others may have noted in the header what does not hold any more after a write.
     fn unmark(&self, state: &mut State) -> Result<(), Error> {
         if std::mem::take(&mut state.marked) {
-            put(&*self.file, 88, &[0; 8])?;
-            flush(&*self.file)?;
+            target::write(&*self.file, 88, &[0; 8])?;
+            target::flush(&*self.file)?;
         }
         Ok(())
     }
@@ -325,8 +325,8 @@ impl Changing {
 }
 
 impl Image for Changing {
-    fn format(&self) -> Format {
-        Format::Qcow2
+    fn format(&self) -> &'static str {
+        Format::Qcow2.name()
     }
 
     fn size(&self) -> u64 {

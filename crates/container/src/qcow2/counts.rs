@@ -10,7 +10,7 @@ use crate::Error;
 use crate::bytes::be64;
 use crate::error::Subject;
 use crate::source;
-use crate::target::Target;
+use crate::target::{self, Target};
 
 /// Bytes of the table, as QEMU has it.
 const TABLE_MAX: u64 = 8 << 20;
@@ -241,40 +241,32 @@ impl Counts {
     /// that is not used any more.
     pub fn write(&mut self, file: &dyn Target) -> Result<Option<Range<u64>>, Error> {
         for (index, block) in self.blocks.iter_mut().filter(|(_, block)| block.dirty) {
-            put(file, self.table[*index] & !511, &block.bytes)?;
+            target::write(file, self.table[*index] & !511, &block.bytes)?;
             block.dirty = false;
         }
         if self.moved.is_none() && self.changed.is_empty() {
             return Ok(None);
         }
-        flush(file)?;
+        target::flush(file)?;
         if self.moved.is_some() {
             let bytes: Vec<u8> = self.table.iter().flat_map(|entry| entry.to_be_bytes()).collect();
-            put(file, self.table_at, &bytes)?;
-            flush(file)?;
+            target::write(file, self.table_at, &bytes)?;
+            target::flush(file)?;
             let mut words = self.table_at.to_be_bytes().to_vec();
             words.extend((self.table_clusters as u32).to_be_bytes());
-            put(file, 48, &words)?;
+            target::write(file, 48, &words)?;
         } else {
             for &index in &self.changed {
-                put(file, self.table_at + index as u64 * 8, &self.table[index].to_be_bytes())?;
+                target::write(
+                    file,
+                    self.table_at + index as u64 * 8,
+                    &self.table[index].to_be_bytes(),
+                )?;
             }
         }
         self.changed.clear();
         Ok(self.moved.take())
     }
-}
-
-/// Writes to the file, with an error that names it.
-pub(super) fn put(file: &dyn Target, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-    let (name, len) = (file.name().to_owned(), bytes.len() as u64);
-    file.write_at(offset, bytes).map_err(|error| Error::Write { name, offset, len, error })
-}
-
-/// Makes everything durable that was written to the file.
-pub(super) fn flush(file: &dyn Target) -> Result<(), Error> {
-    let name = file.name().to_owned();
-    file.flush().map_err(|error| Error::Write { name, offset: 0, len: 0, error })
 }
 
 /// A count of a block, of 1 << `order` bits.

@@ -85,7 +85,7 @@ pub fn content(image: &dyn Image, seed: u64) -> Vec<u8> {
 /// Asserts that the container holds what the raw disk does, from the start of it on.
 pub fn assert_holds(path: &Path, format: Format, raw: &Path) {
     let image = open(path).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(image.format(), format, "{}", path.display());
+    assert_eq!(image.format(), format.name(), "{}", path.display());
     let wanted = fs::read(raw).unwrap();
     let found = content(&*image, 7);
     // Virtual PC's disks have a whole number of cylinders.

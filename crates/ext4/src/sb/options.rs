@@ -16,6 +16,10 @@ pub struct MountOptions {
     /// On a read-only mount of a dirty file system: read it as it lies on the disk, without what
     /// the journal holds.
     pub no_replay: bool,
+    /// Write without the journal, which stays empty: of an image that nobody sees before it is
+    /// unmounted. A cut before leaves nothing to recover from. Not done where the journal must be
+    /// replayed.
+    pub without_journal: bool,
     /// What goes through the journal. `Data` needs one; without a journal the other two are equal.
     pub data_mode: JournalMode,
     /// Age at which a transaction commits by itself.
@@ -69,6 +73,7 @@ impl Default for MountOptions {
         MountOptions {
             read_only: false,
             no_replay: false,
+            without_journal: false,
             data_mode: JournalMode::Ordered,
             commit_interval: Nanos::from_secs(5),
             barrier: CommitRecord::default(),

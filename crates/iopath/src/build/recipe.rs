@@ -108,7 +108,9 @@ impl Recipe {
         let args = self.mount.iter().copied();
         Ok(match &self.kind {
             Kind::Ext(_) => {
-                let mut options = ext4::MountOptions::default();
+                // What is being built is thrown away where it is not finished.
+                let mut options =
+                    ext4::MountOptions { without_journal: true, ..ext4::MountOptions::default() };
                 apply_ext(args, &mut options)?;
                 how.ext(cx, queue, options)?
             }

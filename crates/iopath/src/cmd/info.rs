@@ -14,6 +14,7 @@ use crate::recognise::{self, Content, PROBE};
 use crate::storage::{self, Storage};
 use crate::target::TargetPath;
 use crate::text;
+use crate::volumes;
 use crate::xfs_target::xfs_facts;
 
 /// Show what a target holds: partitions, format, features, state
@@ -49,6 +50,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             for (key, value) in inside::facts(app, &**image)? {
                 fact(key, value);
             }
+        }
+        for (key, value) in volumes::facts(app, &storage)? {
+            fact(key, value);
         }
         match storage.format(app)? {
             Content::Ext(kind) => {

@@ -202,7 +202,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             crate::rescue::refuse_write(app, &target)?;
             let open = storage::open_options(app, true);
             let device = device::create_with(&target.path, bytes, open)?;
-            Storage::on(app, &target, device)?
+            Storage::on(app, &target, device, true)?
         }
         None => Storage::open(app, &target, true)
             .with_context(|| "give --size to make a new image".to_string())?,
@@ -426,7 +426,7 @@ fn refuse_occupied(app: &mut App, target: &Target, anew: bool) -> Result<()> {
     let storage = Storage::open(app, target, false)?;
     let held = match storage.format(app)? {
         _ if anew && storage.container.is_some() => {
-            let format = storage.container.as_ref().map(|image| image.format().name());
+            let format = storage.container.as_ref().map(|image| image.format());
             format!("a {} image", format.unwrap_or_default())
         }
         recognise::Content::Ext(kind) => kind.to_string(),

@@ -102,7 +102,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 fn open(app: &mut App, target: &Target, options: &Options) -> Result<(Storage, Known)> {
     let storage = Storage::open(app, target, true)?;
     let known = storage.must_be_known(app)?;
-    let plain = target.partition.is_none() && storage.container.is_none();
+    let plain = target.partition.is_none() && !storage.is_layered();
     let short = options.size.filter(|&size| size > storage.bytes() && !options.dry_run);
     let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
     let Some(size) = short.filter(|_| plain && is_file) else { return Ok((storage, known)) };

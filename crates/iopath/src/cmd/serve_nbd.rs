@@ -157,10 +157,10 @@ fn served(app: &mut App, options: &Options, recording: &mut Option<Recording>) -
     let mut storage = Storage::open(app, &target, options.write)?;
     if let Some(log) = &options.record {
         let begun = record(app, &storage, log)?;
-        storage = Storage::on(app, &target, begun.recorder.device())?;
+        storage = Storage::on(app, &target, begun.recorder.device(), options.write)?;
         *recording = Some(begun);
     }
-    let plain = storage.container.is_none() && target.partition.is_none();
+    let plain = !storage.is_layered() && target.partition.is_none();
     let mut served = Served::new(storage.queue, &options.name, options.write);
     if plain && target.path.is_file() {
         served.allocation = Some(Box::new(FileMap::new(&target.path, 0)?));
@@ -171,7 +171,7 @@ fn served(app: &mut App, options: &Options, recording: &mut Option<Recording>) -
 /// Records the device below a storage, and takes marks beside the log.
 fn record(app: &mut App, storage: &Storage, log: &Path) -> Result<Recording> {
     let shown = || log.display().to_string();
-    if storage.container.is_some() || storage.target.partition.is_some() {
+    if storage.is_layered() || storage.target.partition.is_some() {
         bail!("{}: only a whole raw image or device is recorded", storage.target);
     }
     let file_system = match storage.format(app)? {

@@ -65,7 +65,7 @@ fn tree(cx: &mut Cx) -> Arc<MemFs> {
 
 fn source(cx: &mut Cx, fs: &Arc<MemFs>) -> Box<ImageSource> {
     let root = fs.getattr(cx, fs.root()).unwrap();
-    let target = Target { path: "memory".into(), partition: None };
+    let target = Target { path: "memory".into(), partition: None, layer: Default::default() };
     let session = Session::on(target, fs.clone());
     Box::new(ImageSource::new(&session, b"/", root, Vec::new(), ALL))
 }

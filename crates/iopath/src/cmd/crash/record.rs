@@ -211,7 +211,7 @@ fn disk(app: &mut App, options: &Options, scratch: &Scratch) -> Result<(Kind, Ar
         let target = crate::target::Target::parse(image.as_os_str())?;
         crate::rescue::refuse_write(app, &target)?;
         let device = crate::storage::open_device(app, image, true)?;
-        let storage = crate::storage::Storage::on(app, &target, device.clone())?;
+        let storage = crate::storage::Storage::on(app, &target, device.clone(), true)?;
         let kind = match storage.must_be_known(app)? {
             crate::storage::Known::Ext => Kind::Ext4,
             crate::storage::Known::Xfs => Kind::Xfs,
