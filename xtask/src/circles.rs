@@ -38,6 +38,11 @@ const ALLOWED: &[Circle] = &[
         reason: "the command line names each command's options; `man` prints the command line",
     },
     Circle {
+        krate: "iopath",
+        modules: &["storage", "volumes"],
+        reason: "what lies on a storage is a volume, whose members are storages",
+    },
+    Circle {
         krate: "rt",
         modules: &["cx", "exit", "real", "runtime", "sync", "task", "timers", "world"],
         reason: "a task runs in a run time; what it waits for wakes it there",

@@ -12,7 +12,7 @@ use base::unit::SECTOR_SIZE;
 use base::{Page, Sector};
 use block::{BioFlags, Device, DeviceIo, Op, Segment, Segments};
 
-use crate::{Error, Target};
+use crate::Error;
 
 /// Bytes that do not change while they are read.
 pub trait Source: Send + Sync {
@@ -103,7 +103,7 @@ impl Source for FileSource {
 /// Any device as bytes: block devices, network block devices, stripes. In real time only.
 pub struct DeviceSource {
     name: String,
-    device: Arc<dyn Device>,
+    pub(crate) device: Arc<dyn Device>,
 }
 
 impl DeviceSource {
@@ -113,14 +113,14 @@ impl DeviceSource {
     }
 
     /// Reads whole logical blocks, in one request.
-    fn blocks(&self, start: u64, len: usize) -> io::Result<Page> {
+    pub(crate) fn blocks(&self, start: u64, len: usize) -> io::Result<Page> {
         let mut segs = self.request(Op::Read, start, Some(Page::zeroed(len)))?;
         let seg = segs.pop().ok_or_else(|| io::Error::other("a request without its memory"))?;
         Ok(seg.page)
     }
 
     /// Carries out one request, and waits for it.
-    fn request(&self, op: Op, start: u64, page: Option<Page>) -> io::Result<Segments> {
+    pub(crate) fn request(&self, op: Op, start: u64, page: Option<Page>) -> io::Result<Segments> {
         let (sender, receiver) = sync_channel(1);
         let segs = page.into_iter().map(Segment::whole).collect();
         let at = Sector::from_bytes(start);
@@ -135,7 +135,7 @@ impl DeviceSource {
 
     /// Cuts a range at requests that the device takes: whole logical blocks around each piece, and
     /// the piece's place in the range.
-    fn pieces(&self, offset: u64, len: usize) -> io::Result<Vec<Piece>> {
+    pub(crate) fn pieces(&self, offset: u64, len: usize) -> io::Result<Vec<Piece>> {
         let end = offset.checked_add(len as u64).filter(|&end| end <= self.size());
         if end.is_none() {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -158,35 +158,11 @@ impl DeviceSource {
 }
 
 /// A request of a range: whole logical blocks, and which of their bytes are which of the range.
-struct Piece {
-    start: u64,
-    whole: usize,
-    skip: usize,
-    range: Range<usize>,
-}
-
-impl Target for DeviceSource {
-    /// Blocks that are written in part are read first.
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        for piece in self.pieces(offset, bytes.len())? {
-            let bytes = &bytes[piece.range];
-            let mut page = match bytes.len() == piece.whole {
-                true => Page::zeroed(piece.whole),
-                false => self.blocks(piece.start, piece.whole)?,
-            };
-            page.make_mut()[piece.skip..piece.skip + bytes.len()].copy_from_slice(bytes);
-            self.request(Op::Write, piece.start, Some(page))?;
-        }
-        Ok(())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.request(Op::Flush, 0, None).map(drop)
-    }
-
-    fn is_writable(&self) -> bool {
-        !self.device.info().read_only
-    }
+pub(crate) struct Piece {
+    pub start: u64,
+    pub whole: usize,
+    pub skip: usize,
+    pub range: Range<usize>,
 }
 
 impl Source for DeviceSource {

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use block::Device;
+use base::Page;
+use block::{Device, Op};
 
 use crate::source::Source;
-use crate::{Error, FileSource};
+use crate::{DeviceSource, Error, FileSource};
 
 /// A source that is written to. What was written is read from then on; it is kept over a power cut
 /// from the next [`Target::flush`] on.
@@ -94,5 +95,29 @@ impl Target for FileTarget {
 
     fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+}
+
+impl Target for DeviceSource {
+    /// Blocks that are written in part are read first.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        for piece in self.pieces(offset, bytes.len())? {
+            let bytes = &bytes[piece.range];
+            let mut page = match bytes.len() == piece.whole {
+                true => Page::zeroed(piece.whole),
+                false => self.blocks(piece.start, piece.whole)?,
+            };
+            page.make_mut()[piece.skip..piece.skip + bytes.len()].copy_from_slice(bytes);
+            self.request(Op::Write, piece.start, Some(page))?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.request(Op::Flush, 0, None).map(drop)
+    }
+
+    fn is_writable(&self) -> bool {
+        !self.device.info().read_only
     }
 }

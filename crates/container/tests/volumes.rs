@@ -228,7 +228,8 @@ fn exercise(bytes: Vec<u8>, size: usize) -> Result<(), Error> {
     image.read_at(image.size() - len as u64, &mut buf[..len])
 }
 
-/// Every field of a header at its extremes, on a device of `size` bytes: an error or a volume, no panic.
+/// Every field of a header at its extremes, on a device of `size` bytes: an error or a volume, no
+/// panic.
 fn mutate(
     bytes: &[u8],
     size: usize,
@@ -351,7 +352,8 @@ fn a_mirror_is_read_while_a_member_is_missing() {
     let id = |number: u32| format!("id = \"{number:06}-1111-2222-3333-4444-5555-{number:06}\"\n");
     let inner = |number: u32, name: &str, pv: u32, extent: u32, len: u32| {
         format!(
-            "{name} {{\n{}status = [\"READ\", \"WRITE\"]\nflags = []\nsegment_count = 1\nsegment1 {{\n\
+            "{name} {{\n{}status = [\"READ\", \"WRITE\"]\nflags = []\nsegment_count = 1\n\
+             segment1 {{\n\
              start_extent = 0\nextent_count = {len}\ntype = \"striped\"\nstripe_count = 1\n\
              stripes = [\"pv{pv}\", {extent}]\n}}\n}}\n",
             id(number)

@@ -94,7 +94,7 @@ impl Needs {
         }
         let target = parsed.map(|target| target.path);
         for path in [Some(PathBuf::from(word)), target].into_iter().flatten() {
-            for path in crate::storage::members(&path) {
+            for path in target::members(&path) {
                 self.file(&path, work);
             }
         }

@@ -19,7 +19,7 @@ use crate::inside::{self, Inside};
 use crate::recognise::{self, Content, PROBE};
 use crate::remains::{self, Remain};
 use crate::rescue;
-use crate::target::Target;
+use crate::target::{STRIPE, Target};
 use crate::text;
 use crate::volumes::{self, Opened};
 
@@ -45,24 +45,6 @@ pub fn open_options(app: &App, write: bool) -> OpenOptions {
         EngineArg::Psync => Engine::Psync,
     };
     OpenOptions { write, direct: app.options.direct, engine }
-}
-
-/// The prefix of a stripe: `stripe:CHUNK,PATH,PATH,..`.
-const STRIPE: &str = "stripe:";
-
-/// The files of a path: those of a stripe, else itself.
-pub fn members(path: &Path) -> Vec<std::path::PathBuf> {
-    let list = path.to_str().and_then(|text| text.strip_prefix(STRIPE)?.split_once(','));
-    let several = path.to_str().filter(|text| text.contains(',') && !path.exists());
-    match (list, several) {
-        (Some((_, members)), _) => members.split(',').map(Into::into).collect(),
-        (None, Some(members)) => {
-            let parsed =
-                members.split(',').filter_map(|member| Target::parse(member.as_ref()).ok());
-            parsed.map(|member| member.path).collect()
-        }
-        (None, None) => vec![path.to_owned()],
-    }
 }
 
 /// Opens what a path names: an image file, a block device, or a stripe over several.

@@ -130,6 +130,24 @@ impl Target {
     }
 }
 
+/// The prefix of a stripe: `stripe:CHUNK,PATH,PATH,..`.
+pub const STRIPE: &str = "stripe:";
+
+/// The files of a path: those of a stripe, else itself.
+pub fn members(path: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let list = path.to_str().and_then(|text| text.strip_prefix(STRIPE)?.split_once(','));
+    let several = path.to_str().filter(|text| text.contains(',') && !path.exists());
+    match (list, several) {
+        (Some((_, members)), _) => members.split(',').map(Into::into).collect(),
+        (None, Some(members)) => {
+            let parsed =
+                members.split(',').filter_map(|member| Target::parse(member.as_ref()).ok());
+            parsed.map(|member| member.path).collect()
+        }
+        (None, None) => vec![path.to_owned()],
+    }
+}
+
 /// Splits `TARGET@GROUP/NAME`: there is no file of that name, and one of the name before the sign.
 fn logical(arg: &OsStr) -> Option<(&OsStr, Layer)> {
     let bytes = arg.as_bytes();
@@ -142,7 +160,7 @@ fn logical(arg: &OsStr) -> Option<(&OsStr, Layer)> {
     let below = OsStr::from_bytes(&bytes[..at]);
     let files = || -> Option<bool> {
         let path = Target::parse(below).ok()?.path;
-        let first = crate::storage::members(&path).into_iter().next()?;
+        let first = members(&path).into_iter().next()?;
         Some(first.metadata().is_ok_and(|meta| !meta.is_dir()))
     };
     let found = is_name(group) && is_name(name) && !std::path::Path::new(arg).exists();

@@ -32,7 +32,8 @@ fn a_script_works_inside_of_an_image_and_ends_at_what_fails() {
     fs::write(dir.join("motd"), "hello\n").unwrap();
     let script = "# a comment\nmkdir-p /etc/conf.d\ncd etc\npwd\nput motd\nchmod 600 motd\nls\n\
                   edit motd\ncat motd\nget motd 'copy of it'\nln-s motd link\nmv motd /etc/other\n\
-                  cd ..\nfind etc -name other\n-rm none\nrm-rf etc/conf.d\nls etc\ndf\nexit\nls none\n";
+                  cd ..\nfind etc -name other\n-rm none\n\
+                  rm-rf etc/conf.d\nls etc\ndf\nexit\nls none\n";
     let output = shell(dir, script);
     let (text, error) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -69,7 +69,8 @@ fn luks_in_a_partition_in_a_qcow2_is_written_and_qemu_reads_it() {
     sh(
         dir,
         &format!(
-            "qemu-img convert -O raw disk.qcow2 raw.img && dd if=raw.img of=part.img bs=1M skip=1 count=24 status=none && {plain}"
+            "qemu-img convert -O raw disk.qcow2 raw.img && dd if=raw.img of=part.img bs=1M \
+             skip=1 count=24 status=none && {plain}"
         ),
     );
     e2fsck(&dir.join("plain.img")).unwrap();

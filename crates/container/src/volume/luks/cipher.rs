@@ -1,4 +1,4 @@
-//! The ciphers of sectors: AES in XTS and CBC, with the vectors that dm-crypt makes of sector numbers.
+//! The ciphers of sectors: AES in XTS and CBC, with the vectors that dm-crypt makes of numbers.
 
 use aes::cipher::array::Array;
 use aes::cipher::consts::U16;

@@ -17,6 +17,13 @@ const SECTORS: u64 = 4;
 /// Bytes of an identifier.
 const ID: usize = 32;
 
+/// Where a metadata area lies, in bytes.
+#[derive(Clone, Copy)]
+struct Place {
+    offset: u64,
+    size: u64,
+}
+
 /// What a label says.
 pub(super) struct Found {
     pub id: String,
@@ -57,13 +64,13 @@ pub(super) fn read(subject: &Subject, source: &dyn Source) -> Result<Option<Foun
     if data > 1 {
         return Err(subject.unsupported(format!("{data} areas of data"), ""));
     }
-    let areas: Vec<(u64, u64)> = places
-        .map(|place| (le64(place, 0), le64(place, 8)))
-        .take_while(|&(offset, _)| offset != 0)
+    let areas: Vec<Place> = places
+        .map(|place| Place { offset: le64(place, 0), size: le64(place, 8) })
+        .take_while(|place| place.offset != 0)
         .collect();
     let mut wrong = None;
-    for (offset, size) in areas {
-        match text(subject, source, offset, size) {
+    for place in areas {
+        match text(subject, source, place) {
             Ok(text) => return Ok(Some(Found { id, text })),
             Err(error) => wrong = wrong.or(Some(error)),
         }
@@ -72,12 +79,8 @@ pub(super) fn read(subject: &Subject, source: &dyn Source) -> Result<Option<Foun
 }
 
 /// The text in a metadata area; none where it holds none.
-fn text(
-    subject: &Subject,
-    source: &dyn Source,
-    area: u64,
-    size: u64,
-) -> Result<Option<Vec<u8>>, Error> {
+fn text(subject: &Subject, source: &dyn Source, place: Place) -> Result<Option<Vec<u8>>, Error> {
+    let Place { offset: area, size } = place;
     let damaged = |at: u64, what: String| subject.damaged(format!("byte {}", area + at), what);
     let within = area.checked_add(size).is_some_and(|end| end <= source.size());
     if size <= HEADER || !within {
