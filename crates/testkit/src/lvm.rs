@@ -38,7 +38,8 @@ pub fn lvm2(devices: &[&Loop], line: &str) -> String {
     let accept: String = devices.iter().map(|device| format!("\"a|^{}$|\",", device.0)).collect();
     let config = format!(
         "devices {{ filter=[{accept}\"r|.*|\"] use_devicesfile=0 \
-         external_device_info_source=\"none\" obtain_device_list_from_udev=0 }} activation {{ udev_sync=0 udev_rules=0 monitoring=0 }} \
+         external_device_info_source=\"none\" obtain_device_list_from_udev=0 }} \
+         activation {{ udev_sync=0 udev_rules=0 monitoring=0 }} \
          global {{ use_lvmpolld=0 event_activation=0 }} backup {{ backup=0 archive=0 }}"
     );
     let mut words = line.split_whitespace();

@@ -87,7 +87,8 @@ impl Layout<'_> {
         let damaged = |what: String| self.subject.damaged(format!("text, {}", volume.name), what);
         let width = segment.areas.len() as u64;
         let chunk = if width == 1 { len } else { segment.stripe.saturating_mul(512) };
-        if width == 0 || chunk == 0 || len % width != 0 || (len / width) % chunk != 0 {
+        let whole = |bytes: u64, of: u64| of > 0 && bytes.is_multiple_of(of);
+        if !whole(len, width) || !whole(len / width, chunk) {
             return Err(damaged(format!("{len} bytes in {width} stripes of {chunk}")));
         }
         let size = len / width;

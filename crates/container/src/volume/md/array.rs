@@ -157,13 +157,14 @@ fn mirror(subject: &Subject, members: Vec<Leg>) -> Result<Arc<dyn Image>, Error>
         let what = format!("{} has {} bytes of data, of {size}", device.name(), member.size);
         return Err(subject.damaged("superblock", what));
     }
-    Ok(Arc::new(Mirror { first, legs, gone, stale }))
+    Ok(Arc::new(Mirror { first, size, legs, gone, stale }))
 }
 
 /// A raid1. It is read from its first member, and not written: who writes has to note in every
 /// superblock that the members may differ, and to bring them back in step after a power cut.
 struct Mirror {
     first: Member,
+    size: u64,
     legs: Vec<Leg>,
     gone: Vec<String>,
     stale: Vec<String>,
@@ -175,7 +176,7 @@ impl Image for Mirror {
     }
 
     fn size(&self) -> u64 {
-        self.first.mirrored
+        self.size
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {

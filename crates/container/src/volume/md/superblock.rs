@@ -264,7 +264,7 @@ fn checked(source: &dyn Source, member: Member) -> Result<Option<Member>, Error>
     if member.disks == 0 || member.disks > DEVICES_MAX {
         return Err(subject.damaged(place(), format!("an array of {} members", member.disks)));
     }
-    if member.chunk % 512 != 0 {
+    if !member.chunk.is_multiple_of(512) {
         return Err(subject.damaged(place(), format!("a chunk of {} bytes", member.chunk)));
     }
     Ok(Some(member))
