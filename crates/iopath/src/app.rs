@@ -63,14 +63,14 @@ pub struct Options {
     #[arg(long, global = true, value_name = "FILE",
           value_parser = OsStringValueParser::new().try_map(keys::read))]
     pub key: Vec<MasterKey>,
-    /// A file with the key or passphrase of a LUKS volume, all its bytes; `-` is standard input
+    /// A file with a LUKS volume's key or passphrase; `-` is standard input
     #[arg(long, global = true, value_name = "FILE",
           value_parser = OsStringValueParser::new().try_map(keys::read_secret))]
     pub key_file: Option<Secret>,
     /// The root hash of dm-verity: what does not fit it is not read
     #[arg(long, global = true, value_name = "HEX", value_parser = keys::root_hash)]
     pub root_hash: Option<keys::RootHash>,
-    /// With --root-hash: the image or device of the hash tree; that of the data without
+    /// With --root-hash: the image or device of the hash tree
     #[arg(long, global = true, value_name = "TARGET", requires = "root_hash")]
     pub hash_device: Option<OsString>,
     /// With --root-hash: the tree begins at this byte of its device

@@ -100,7 +100,7 @@ pub fn join(folder: &str, path: &str) -> String {
         }
     }
     // A slash at the end says that a directory is meant.
-    let end = if whole.ends_with('/') && !parts.is_empty() { "/" } else { "" };
+    let end = if path.ends_with('/') && !parts.is_empty() { "/" } else { "" };
     format!("/{}{end}", parts.join("/"))
 }
 
