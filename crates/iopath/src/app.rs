@@ -63,7 +63,7 @@ pub struct Options {
     #[arg(long, global = true, value_name = "FILE",
           value_parser = OsStringValueParser::new().try_map(keys::read))]
     pub key: Vec<MasterKey>,
-    /// A file with a LUKS volume's key or passphrase; `-` is standard input
+    /// A file with a LUKS volume's key or passphrase; or `-`
     #[arg(long, global = true, value_name = "FILE",
           value_parser = OsStringValueParser::new().try_map(keys::read_secret))]
     pub key_file: Option<Secret>,

@@ -3,9 +3,10 @@
 use super::common::image::Image;
 use base::bitmap;
 use ext4::check::Rule;
+use ext4::format::casefold::Encoding;
 use ext4::format::extent::{self, Extent};
 use ext4::format::features::{Incompat, RoCompat};
-use ext4::format::{self, GroupFlags, InodeFlags, InodeValues, htree, orphan, xattr};
+use ext4::format::{self, GroupFlags, InodeFlags, InodeValues, RawSuper, htree, orphan, xattr};
 
 /// Which image is damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -608,6 +609,34 @@ fn quota() -> Vec<Defect> {
                 image.block(raw.s_mmp_block.get())[1020] ^= 1;
             })
         },
+        silent(
+            "e2fsck reads no descriptors",
+            on(Rule::Verity, |image| {
+                image.edit_super(|raw| {
+                    let bits = raw.s_feature_ro_compat.get() | RoCompat::VERITY.bits();
+                    raw.s_feature_ro_compat.set(bits);
+                });
+                let small = image.ino("small");
+                image.edit_inode(small, |values| values.flags |= InodeFlags::VERITY);
+            }),
+        ),
+        on(Rule::DirNameEncoding, |image| {
+            let casefold = |raw: &mut RawSuper| {
+                let bits = raw.s_feature_incompat.get() | Incompat::CASEFOLD.bits();
+                raw.s_feature_incompat.set(bits);
+                raw.s_encoding.set(Encoding::UTF8_12_1);
+                raw.s_encoding_flags.set(Encoding::STRICT);
+                raw.set_checksum();
+            };
+            image.edit_super(casefold);
+            for copy in [1, 3] {
+                let block = image.g.group_first_block(copy);
+                casefold(RawSuper::view_mut(image.block(block)).expect("a copy"));
+            }
+            let deep = image.ino("deep");
+            image.edit_inode(deep, |values| values.flags |= InodeFlags::CASEFOLD);
+            edit_entry(image, "deep", "linked", |entry| entry[8] = 0xff);
+        }),
         Defect {
             base: Base::Quota,
             ..on(Rule::QuotaInode, |image| image.edit_super(|raw| raw.s_usr_quota_inum.set(0)))
