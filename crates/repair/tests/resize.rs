@@ -13,7 +13,7 @@ use repair::resize::{self, ResizeOptions, ResizePlan, Size};
 use repair::undo::{Repaired, UndoFile};
 use repair::volume::EditError;
 use rt::Cx;
-use support::{Kind, manifest, queue};
+use support::{Kind, by_mke2fs, manifest, queue, small_groups};
 use testkit::judge;
 
 const MIB: u64 = 1 << 20;
@@ -24,25 +24,11 @@ fn image(fstype: &str, features: &str, more: &[&str]) -> Arc<MemoryDevice> {
 }
 
 fn image_on(bytes: u64, fstype: &str, features: &str, more: &[&str]) -> Arc<MemoryDevice> {
-    let device_bytes = bytes;
-    let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    let mut args = vec!["-t", fstype, "-b", "1024", "-g", "1024", "-N", "1536"];
-    args.extend(["-U", "11223344-5566-4788-89aa-bbccddeeff01"]);
-    args.extend(["-E", "hash_seed=11223344-5566-4788-89aa-0123456789ab"]);
-    if !features.is_empty() {
-        args.extend(["-O", features]);
-    }
-    args.extend(more);
-    judge::mke2fs(file.path(), 16 * MIB, &args);
-    let bytes = std::fs::read(file.path()).expect("image");
-    let info = DeviceInfo::plain(device_bytes / 512);
+    let file = by_mke2fs(16 * MIB, features, &[&small_groups(fstype)[..], more].concat());
+    let info = DeviceInfo::plain(bytes / 512);
     let info = DeviceInfo { volatile_cache: true, physical_block: 512, ..info };
     let device = Arc::new(MemoryDevice::with_info(info));
-    for (index, chunk) in bytes.chunks(4096).enumerate() {
-        if chunk.iter().any(|&byte| byte != 0) {
-            device.write_at(index as u64 * 4096, chunk);
-        }
-    }
+    device.load(&testkit::image::read(file.path()));
     Kind::fill(&device, 1024);
     device
 }

@@ -5,11 +5,11 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
+use block::Device;
 use device::MemoryDevice;
 use repair::tune::{self, OnErrors, Reserved, TuneOptions};
-use repair::undo::{Repaired, UndoFile};
 use repair::volume::EditError;
-use support::{Kind, manifest, queue};
+use support::{Kind, by_mke2fs, manifest, queue, small_groups};
 use testkit::judge;
 
 const UUID: [u8; 16] = [0x5a; 16];
@@ -17,33 +17,24 @@ const UUID_TEXT: &str = "5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a";
 
 /// An image of mke2fs with one of everything.
 fn image(fstype: &str, features: &str) -> Arc<MemoryDevice> {
-    let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    let mut args = vec!["-t", fstype, "-b", "1024", "-g", "1024", "-N", "1536"];
-    args.extend(["-U", "11223344-5566-4788-89aa-bbccddeeff01"]);
-    args.extend(["-E", "hash_seed=11223344-5566-4788-89aa-0123456789ab"]);
-    if !features.is_empty() {
-        args.extend(["-O", features]);
-    }
-    judge::mke2fs(file.path(), 16 << 20, &args);
-    let bytes = std::fs::read(file.path()).expect("image");
-    let device = Arc::new(MemoryDevice::from_image(&bytes));
+    let file = by_mke2fs(16 << 20, features, &small_groups(fstype));
+    let device = Arc::new(testkit::image::load(file.path()));
     Kind::fill(&device, 1024);
     device
 }
 
 fn change(device: &Arc<MemoryDevice>, options: &TuneOptions) -> Result<(), EditError> {
     let dir = tempfile::tempdir().expect("a directory");
-    rt::testing::world(|cx| {
+    let plan = rt::testing::world(|cx| {
         let queue = queue(cx, device.clone());
         let plan = tune::plan(cx, &queue, options)?;
         plan.prepare(cx, &queue)?;
         plan.judge(cx, &queue)?;
-        let of = Repaired { target: "disk.img", device_bytes: queue.info().bytes() };
-        let path = dir.path().join("undo");
-        let mut undo = UndoFile::create(&path, [5; 16], &of, &plan.plan).expect("an undo file");
-        repair::apply(cx, &queue, &mut undo).expect("apply");
-        Ok(())
-    })
+        Ok::<_, EditError>(plan.plan)
+    })?;
+    let device: Arc<dyn Device> = device.clone();
+    support::apply(&device, &plan, dir.path());
+    Ok(())
 }
 
 fn feature(name: &str) -> TuneOptions {

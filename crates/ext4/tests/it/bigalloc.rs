@@ -154,9 +154,7 @@ fn a_file_takes_the_blocks_that_the_kernel_takes() {
             file.sync_all().expect("syncs");
             drop(file);
             let list = manifest::of_fs(cx, &*fs).expect("our tree");
-            fs.unmount(cx).expect("unmount");
-            checked(cx, &device, &what);
-            let written = judged(&device, &what);
+            let written = close(cx, &*fs, &device, &what);
             let read = judge::kernel_manifest(written.path(), "ext4");
             assert_eq!(manifest::diff(&list, &read), "", "{what}: the kernel reads ours");
             drop(mounted);
@@ -197,9 +195,7 @@ fn each_goes_on_where_the_other_stopped() {
             let (fs, _) = mount(cx, device.clone());
             fill(cx, &*fs, cell.block.into());
             let list = manifest::of_fs(cx, &*fs).expect("our tree");
-            fs.unmount(cx).expect("unmount");
-            checked(cx, &device, &what);
-            let image = judged(&device, &what);
+            let image = close(cx, &*fs, &device, &what);
             let read = judge::kernel_manifest(image.path(), "ext4");
             assert_eq!(manifest::diff(&list, &read), "", "{what}: ours");
             let mounted = LoopMount::new(image.path(), "ext4", "rw").expect("the kernel mounts it");

@@ -11,7 +11,6 @@ use ext4::format::InodeFlags;
 use ext4::format::casefold::{self, Encoding};
 use ext4::format::hash::{HashVersion, hash_name};
 use rt::Cx;
-use testkit::judge;
 use vfs::{DirEntry, FileSystem, FileType, NewNode, RenameFlags};
 
 const BYTES: u64 = 48 << 20;
@@ -54,14 +53,6 @@ fn names(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino) -> Vec<Vec<u8>> {
     names.retain(|name| name != b"." && name != b"..");
     names.sort();
     names
-}
-
-fn close(cx: &mut Cx, fs: &dyn FileSystem, device: &Arc<MemoryDevice>, what: &str) {
-    fs.unmount(cx).expect("unmount");
-    checked(cx, device, what);
-    let file = testkit::image::write_device(device);
-    judge::e2fsck(file.path()).unwrap_or_else(|message| panic!("{what}: {message}"));
-    testkit::newest::run_ok("e2fsck", &[&"-fn", &file.path()]);
 }
 
 /// Goal: names are kept as they were given, and found, refused, renamed and removed in every case;

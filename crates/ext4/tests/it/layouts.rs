@@ -48,9 +48,7 @@ fn all_groups_are_written_and_the_kernel_goes_on() {
                 }
             }
             let ours = manifest::of_fs(cx, &*fs).expect("our tree");
-            fs.unmount(cx).expect("unmount");
-            checked(cx, &device, &what);
-            let file = judged(&device, &what);
+            let file = close(cx, &*fs, &device, &what);
             let theirs = judge::kernel_manifest(file.path(), "ext4");
             assert_eq!(manifest::diff(&ours, &theirs), "", "{what}: ours");
             let mounted = LoopMount::new(file.path(), "ext4", "rw").expect("the kernel mounts it");

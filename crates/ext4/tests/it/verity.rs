@@ -68,14 +68,6 @@ fn file(cx: &mut Cx, fs: &dyn FileSystem, name: &str, bytes: &[u8]) -> Ino {
     ino
 }
 
-fn close(cx: &mut Cx, fs: &dyn FileSystem, device: &Arc<MemoryDevice>, what: &str) {
-    fs.unmount(cx).expect("unmount");
-    checked(cx, device, what);
-    let file = testkit::image::write_device(device);
-    judge::e2fsck(file.path()).unwrap_or_else(|message| panic!("{what}: {message}"));
-    testkit::newest::run_ok("e2fsck", &[&"-fn", &file.path()]);
-}
-
 /// Goal: files of no, one and several levels have the digests of fsverity, cannot change, read the
 /// same at once and after a mount, and leave nothing behind when they go.
 #[test]

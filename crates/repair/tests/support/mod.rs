@@ -59,6 +59,24 @@ pub const KINDS: &[Kind] = &[
     Kind { bytes: 16 << 20, ..kind("ext2-4k", "ext2", 4096) },
 ];
 
+/// An image of mke2fs, whose identifiers are the same every time. `features` may be empty.
+pub fn by_mke2fs(bytes: u64, features: &str, args: &[&str]) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    let mut args = args.to_vec();
+    args.extend(["-U", "11223344-5566-4788-89aa-bbccddeeff01"]);
+    args.extend(["-E", "hash_seed=11223344-5566-4788-89aa-0123456789ab"]);
+    if !features.is_empty() {
+        args.extend(["-O", features]);
+    }
+    testkit::judge::mke2fs(file.path(), bytes, &args);
+    file
+}
+
+/// The options of mke2fs for small groups with many inodes.
+pub fn small_groups(fstype: &str) -> [&str; 8] {
+    ["-t", fstype, "-b", "1024", "-g", "1024", "-N", "1536"]
+}
+
 pub fn queue(cx: &Cx, device: Arc<dyn Device>) -> Arc<Queue> {
     Queue::new(cx.runtime(), device, QueueConfig::default()).expect("the device takes a queue")
 }
@@ -72,15 +90,9 @@ pub fn mount(cx: &mut Cx, device: Arc<dyn Device>) -> Result<Arc<Ext4>, ext4::Mo
 impl Kind {
     fn empty(&self, cx: &mut Cx) -> Arc<MemoryDevice> {
         if self.mke2fs {
-            let file = tempfile::NamedTempFile::new().expect("a temporary file");
             let block = self.block.to_string();
-            let mut args = vec!["-t", self.fstype, "-b", &block, "-N", "2048"];
-            args.extend(["-U", "11223344-5566-4788-89aa-bbccddeeff01"]);
-            args.extend(["-E", "hash_seed=11223344-5566-4788-89aa-0123456789ab"]);
-            if !self.features.is_empty() {
-                args.extend(["-O", self.features]);
-            }
-            testkit::judge::mke2fs(file.path(), self.bytes, &args);
+            let args = ["-t", self.fstype, "-b", &block, "-N", "2048"];
+            let file = by_mke2fs(self.bytes, self.features, &args);
             return Arc::new(testkit::image::load(file.path()));
         }
         let device = Arc::new(MemoryDevice::new(self.bytes));

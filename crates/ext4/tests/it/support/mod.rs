@@ -237,6 +237,19 @@ pub fn judged(device: &MemoryDevice, what: &str) -> tempfile::NamedTempFile {
     file
 }
 
+/// Unmounts; then our check and both versions of `e2fsck -fn` find nothing in the file that is
+/// answered.
+pub fn close(
+    cx: &mut Cx,
+    fs: &dyn FileSystem,
+    device: &Arc<MemoryDevice>,
+    what: &str,
+) -> tempfile::NamedTempFile {
+    fs.unmount(cx).expect("unmount");
+    checked(cx, device, what);
+    judged(device, what)
+}
+
 /// `e2fsck -fn` on what the device holds.
 pub fn e2fsck(device: &MemoryDevice, what: &str) {
     testkit::judge::e2fsck_device(device).unwrap_or_else(|message| panic!("{what}: {message}"));
