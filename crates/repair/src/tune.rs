@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use block::Queue;
-use ext4::format::features::{Compat, Incompat, RoCompat, Set};
+use ext4::format::features::{Compat, Incompat, RoCompat};
 use ext4::format::{Geometry, RawSuper};
 use rt::Cx;
 use zerocopy::IntoBytes;
@@ -125,6 +125,13 @@ pub fn plan(
     seed(&mut raw, &volume.g);
     raw.set_checksum();
     let g = Geometry::parse(raw.as_bytes(), 0)?;
+    let values = old.incompat.contains(Incompat::EA_INODE);
+    if values && g.checksums.seed != volume.g.checksums.seed {
+        return refuse(
+            "with ea_inode the seed of checksums stays, for values are found by it: another UUID \
+             needs metadata_csum_seed (-O metadata_csum_seed first)",
+        );
+    }
     let resum = g.checksums != volume.g.checksums || old.group_csum() != new.group_csum();
     let mut layout = Relayout::new(volume, raw, g);
     let journal = |features: &ext4::format::Features| features.compat.contains(Compat::HAS_JOURNAL);
@@ -216,7 +223,8 @@ fn features(raw: &mut RawSuper, g: &Geometry, options: &TuneOptions) -> Result<(
         let Some(feature) = ext4::format::features::find(name) else {
             return refuse(format!("no feature is named {name}"));
         };
-        let is_set = g.features.bits().any(|bit| bit == (feature.set, feature.bit));
+        let name = feature.name;
+        let is_set = features.bits().any(|bit| bit == (feature.set, feature.bit));
         if is_set != clear {
             continue;
         }
@@ -226,13 +234,7 @@ fn features(raw: &mut RawSuper, g: &Geometry, options: &TuneOptions) -> Result<(
             let done = if clear { "cleared" } else { "set" };
             return refuse(format!("feature {name} cannot be {done} here; see docs/tune.md"));
         }
-        match feature.set {
-            Set::Compat => features.compat.toggle(Compat::from_bits_retain(1 << feature.bit)),
-            Set::Incompat => features.incompat.toggle(Incompat::from_bits_retain(1 << feature.bit)),
-            Set::RoCompat => {
-                features.ro_compat.toggle(RoCompat::from_bits_retain(1 << feature.bit))
-            }
-        }
+        features.set(feature, !clear);
         if name == "metadata_csum" {
             // The groups keep sums, of the other form.
             features.ro_compat.set(RoCompat::GDT_CSUM, clear);
@@ -268,13 +270,6 @@ fn change_uuid(raw: &mut RawSuper, g: &Geometry, uuid: [u8; 16]) -> Result<(), E
     let stable = ext4::format::features::find("stable_inodes").map(|row| (row.set, row.bit));
     if g.features.bits().any(|bit| Some(bit) == stable) {
         return refuse("stable_inodes forbids another UUID");
-    }
-    let seeded = raw.features().incompat.contains(Incompat::CSUM_SEED);
-    let values = g.features.incompat.contains(Incompat::EA_INODE);
-    if values && g.features.metadata_csum() && !seeded {
-        return refuse(
-            "with ea_inode another UUID needs metadata_csum_seed (-O metadata_csum_seed first)",
-        );
     }
     raw.s_uuid = uuid;
     Ok(())

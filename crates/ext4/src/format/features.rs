@@ -250,14 +250,19 @@ impl Features {
                 None => (false, word),
             };
             let feature = find(name).ok_or_else(|| UnknownFeature { name: name.to_string() })?;
-            let mask = 1u32 << feature.bit;
-            match feature.set {
-                Set::Compat => self.compat.set(Compat::from_bits_retain(mask), !clear),
-                Set::Incompat => self.incompat.set(Incompat::from_bits_retain(mask), !clear),
-                Set::RoCompat => self.ro_compat.set(RoCompat::from_bits_retain(mask), !clear),
-            }
+            self.set(feature, !clear);
         }
         Ok(())
+    }
+
+    /// Sets one feature, or clears it.
+    pub fn set(&mut self, feature: &Feature, on: bool) {
+        let mask = 1u32 << feature.bit;
+        match feature.set {
+            Set::Compat => self.compat.set(Compat::from_bits_retain(mask), on),
+            Set::Incompat => self.incompat.set(Incompat::from_bits_retain(mask), on),
+            Set::RoCompat => self.ro_compat.set(RoCompat::from_bits_retain(mask), on),
+        }
     }
 
     /// Whether metadata carry CRC-32C checksums.

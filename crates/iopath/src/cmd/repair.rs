@@ -7,12 +7,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use repair::undo::{self, Repaired, State, UndoFile};
+use repair::undo::{self, State, UndoFile};
 use repair::{Finding, Plan, PlanOptions};
 use serde_json::json;
 
 use crate::app::App;
 use crate::cmd::check::{CLEAN, ERRORS_LEFT};
+use crate::cmd::undoable;
 use crate::storage::Storage;
 use crate::target::{Target, TargetPath};
 
@@ -87,18 +88,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         end(app, &target, &plan, ERRORS_LEFT, "nothing was changed")?;
         return Ok(ExitCode::from(ERRORS_LEFT));
     }
-    let path = match &options.undo_file {
-        Some(path) => path.clone(),
-        None => free_path(&target)?,
-    };
-    let named = || format!("{}: nothing was changed", path.display());
-    let id = app.cx.random_uuid();
-    let name = target.to_string();
-    let of = Repaired { target: &name, device_bytes: storage.bytes() };
-    let undo = UndoFile::create(&path, id, &of, &plan);
-    let mut undo = undo.with_context(named)?;
-    let applied = repair::apply(app.cx, &storage.queue, &mut undo);
-    applied.with_context(|| format!("{target}: cut; run it again, or iopath undo {path:?}"))?;
+    let (undo, path) = undoable::apply(app, &storage, &plan, options.undo_file.as_deref())?;
     let status = if plan.declined.is_empty() { CORRECTED } else { ERRORS_LEFT };
     let text = format!("{} blocks written; to undo: iopath undo {}", undo.blocks(), path.display());
     end(app, &target, &plan, status, &text)?;

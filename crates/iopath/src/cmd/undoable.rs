@@ -1,6 +1,6 @@
 //! Changes that go through an undo file, which goes again when they are made.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use repair::Plan;
@@ -14,10 +14,27 @@ use crate::storage::Storage;
 /// undo file; it stays where `kept` names it.
 ///
 /// # Errors
-/// No room for the undo file; the device failed.
+/// As [`apply`].
 pub fn carry_out(app: &mut App, storage: &Storage, plan: &Plan, kept: Option<&Path>) -> Result<()> {
+    let (_, path) = apply(app, storage, plan, kept)?;
+    if kept.is_none() {
+        std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Carries a plan out; answers the undo file and its path, `place` or one beside the target.
+///
+/// # Errors
+/// No room for the undo file; the device failed.
+pub fn apply(
+    app: &mut App,
+    storage: &Storage,
+    plan: &Plan,
+    place: Option<&Path>,
+) -> Result<(UndoFile, PathBuf)> {
     let target = &storage.target;
-    let path = match kept {
+    let path = match place {
         Some(path) => path.to_path_buf(),
         None => free_path(target)?,
     };
@@ -28,8 +45,5 @@ pub fn carry_out(app: &mut App, storage: &Storage, plan: &Plan, kept: Option<&Pa
     let mut undo = made.with_context(named)?;
     let applied = repair::apply(app.cx, &storage.queue, &mut undo);
     applied.with_context(|| format!("{target}: cut; run it again, or iopath undo {path:?}"))?;
-    if kept.is_none() {
-        std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
-    }
-    Ok(())
+    Ok((undo, path))
 }

@@ -6,7 +6,6 @@ use ext4::format::{GroupFlags, InodeValues};
 use zerocopy::IntoBytes;
 
 use super::place::Relayout;
-use super::shape::is_lazy;
 use crate::map_build::put;
 use crate::volume::EditError;
 
@@ -84,7 +83,7 @@ impl Relayout<'_> {
         let known = self.maps.of(group).map(<[u8]>::to_vec);
         let fresh = group >= self.v.g.groups_count;
         let widened = self.sums_change();
-        let lazy = is_lazy(&self.g);
+        let lazy = self.g.features.group_csum();
         let mut unused = vec![0; self.v.size()];
         self.g.init_block_bitmap(group, &desc, &mut unused);
         let map = match known {
@@ -100,7 +99,7 @@ impl Relayout<'_> {
             desc.block_bitmap_csum = 0;
         } else {
             desc.flags -= GroupFlags::BLOCK_UNINIT;
-            if self.resummed && lazy != is_lazy(&self.v.g) {
+            if self.resummed && lazy != self.v.g.features.group_csum() {
                 desc.flags |= GroupFlags::INODE_ZEROED;
             }
             desc.block_bitmap_csum = self.sum(self.g.block_bitmap_csum(&map));
@@ -113,13 +112,13 @@ impl Relayout<'_> {
     /// The inode bitmap of a group and its checksum.
     fn inode_bitmap(&mut self, group: u32) -> Result<(), EditError> {
         let mut desc = self.descs[group as usize];
-        if is_lazy(&self.g) && desc.flags.contains(GroupFlags::INODE_UNINIT) {
+        if self.g.features.group_csum() && desc.flags.contains(GroupFlags::INODE_UNINIT) {
             return Ok(());
         }
         let fresh = group >= self.v.g.groups_count;
         let moved = !fresh && self.v.descs[group as usize].inode_bitmap != desc.inode_bitmap;
         let widened = self.sums_change();
-        if self.resummed && !is_lazy(&self.g) {
+        if self.resummed && !self.g.features.group_csum() {
             desc.flags -= GroupFlags::INODE_UNINIT;
             desc.itable_unused = 0;
         }

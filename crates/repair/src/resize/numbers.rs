@@ -7,7 +7,6 @@ use ext4::format::GroupFlags;
 use ext4::format::features::{Feature, find};
 
 use super::place::Relayout;
-use super::shape::is_lazy;
 use crate::volume::{EditError, refuse};
 
 /// Old and new numbers, and the inode bitmaps that change.
@@ -91,7 +90,7 @@ impl Relayout<'_> {
     /// The descriptor of a group with one more inode in use; the slots before it are emptied.
     fn count_number(&mut self, group: u32, index: u32) -> Result<(), EditError> {
         let per = self.g.inodes_per_group;
-        let lazy = is_lazy(&self.g);
+        let lazy = self.g.features.group_csum();
         let desc = &mut self.descs[group as usize];
         desc.free_inodes = desc.free_inodes.saturating_sub(1);
         if !lazy {

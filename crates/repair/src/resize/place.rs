@@ -8,7 +8,6 @@ use ext4::format::{Geometry, GroupDesc, GroupFlags, RawSuper};
 
 use super::Move;
 use super::numbers::Numbers;
-use super::shape::is_lazy;
 use crate::volume::maps::Maps;
 use crate::volume::{EditError, Volume};
 
@@ -144,7 +143,7 @@ impl<'a> Relayout<'a> {
         };
         // Where the end was, and where it will be.
         self.maps.load(&mut self.v, kept - 1)?;
-        if !is_lazy(&self.g) {
+        if !self.g.features.group_csum() {
             for group in self.v.g.groups_count..self.g.groups_count {
                 self.maps.load(&mut self.v, group)?;
             }
@@ -234,7 +233,7 @@ impl<'a> Relayout<'a> {
         runs: &mut Vec<(u64, u64)>,
     ) -> Result<(), EditError> {
         let desc = self.v.descs[group as usize];
-        if desc.flags.contains(GroupFlags::BLOCK_UNINIT) && is_lazy(&self.v.g) {
+        if desc.flags.contains(GroupFlags::BLOCK_UNINIT) && self.v.g.features.group_csum() {
             return Ok(());
         }
         let mut map = self.v.block_bitmap(group)?;
@@ -375,7 +374,7 @@ impl<'a> Relayout<'a> {
             let desc = &mut self.descs[group as usize];
             desc.free_inodes = self.g.inodes_per_group;
             desc.flags = GroupFlags::INODE_ZEROED;
-            if is_lazy(&self.g) {
+            if self.g.features.group_csum() {
                 desc.flags |= GroupFlags::INODE_UNINIT;
                 desc.itable_unused = self.g.inodes_per_group;
             }

@@ -1,6 +1,6 @@
 //! The superblock of the new size.
 
-use ext4::format::features::{Compat, Incompat, RoCompat};
+use ext4::format::features::{Compat, Incompat};
 use ext4::format::{Geometry, RawSuper};
 use zerocopy::IntoBytes;
 
@@ -114,9 +114,4 @@ fn backups(raw: &mut RawSuper, old: &RawSuper, og: &Geometry, groups: u32) {
     if raw.s_backup_bgs[0] == raw.s_backup_bgs[1] {
         raw.s_backup_bgs[1].set(0);
     }
-}
-
-/// True where groups may be uninitialised.
-pub fn is_lazy(g: &Geometry) -> bool {
-    g.features.ro_compat.intersects(RoCompat::GDT_CSUM | RoCompat::METADATA_CSUM)
 }

@@ -94,7 +94,7 @@ impl Relayout<'_> {
             if old.inode_table == new.inode_table {
                 continue;
             }
-            let lazy = super::shape::is_lazy(&self.v.g);
+            let lazy = self.v.g.features.group_csum();
             let unused = if lazy { old.itable_unused } else { 0 };
             let slots = self.g.inodes_per_group - unused.min(self.g.inodes_per_group);
             let empty = lazy && old.flags.contains(GroupFlags::INODE_UNINIT);

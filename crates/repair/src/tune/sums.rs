@@ -10,12 +10,9 @@ use ext4::format::mmp::Mmp;
 use ext4::format::{At, FileKind, InodeFlags, InodeValues, htree, orphan, xattr};
 
 use crate::resize::place::Relayout;
-use crate::resize::shape::is_lazy;
 use crate::volume::map::{FileMap, has_map};
 use crate::volume::{EditError, refuse};
 
-/// The flag of a directory that does not distinguish cases.
-const CASEFOLD: u32 = 0x4000_0000;
 /// Where the halves of an inode's checksum lie.
 const INODE_SUMS: [usize; 2] = [0x7c, 0x82];
 /// Where the checksum of a block of multi-mount protection lies.
@@ -50,20 +47,21 @@ impl Relayout<'_> {
     fn table(&mut self, group: u32) -> Result<(), EditError> {
         let desc = self.v.descs[group as usize];
         let per = self.g.inodes_per_group;
-        let unused = if is_lazy(&self.v.g) { desc.itable_unused.min(per) } else { 0 };
+        let unused = if self.v.g.features.group_csum() { desc.itable_unused.min(per) } else { 0 };
         let size = self.g.inode_size as usize;
         for block in 0..u64::from(self.g.itable_blocks) {
             let place = desc.inode_table + block;
             let first = block as u32 * self.g.inodes_per_block;
             let used = (per - unused).saturating_sub(first).min(self.g.inodes_per_block) as usize;
             if used == 0 {
-                if !is_lazy(&self.g) {
+                if !self.g.features.group_csum() {
                     let zeros = vec![0; self.v.size()];
                     self.v.view.write(place, &zeros);
                 }
                 continue;
             }
-            let mut content = self.v.view.original(place)?;
+            // The journal's inode may have been made or cleared.
+            let mut content = self.v.view.read(place)?;
             let number = group * per + first + 1;
             for (slot, ino) in content.chunks_exact_mut(size).take(used).zip(number..) {
                 if slot.iter().all(|&byte| byte == 0) {
@@ -72,7 +70,7 @@ impl Relayout<'_> {
                 let seed = self.seed(ino, InodeValues::generation_of(slot));
                 sum_slot(slot, self.g.checksums.metadata.then_some(seed));
             }
-            if !is_lazy(&self.g) {
+            if !self.g.features.group_csum() {
                 content[used * size..].fill(0);
             }
             self.v.view.write(place, &content);
@@ -116,7 +114,7 @@ impl Relayout<'_> {
         let [old, new] = self.layouts(v);
         let seed = self.seed(ino, v.generation);
         let indexed = v.flags.contains(InodeFlags::INDEX);
-        let folded = v.flags.bits() & CASEFOLD != 0 && v.flags.contains(InodeFlags::ENCRYPT);
+        let folded = v.flags.contains(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT);
         if folded && old.checksum != new.checksum {
             return refuse(format!(
                 "directory inode {ino} is encrypted and casefolded: its entries are not moved here"

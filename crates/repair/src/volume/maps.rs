@@ -58,9 +58,9 @@ impl Maps {
         }
         let valid = self.g.clusters_in_group(group) as usize;
         let mut new = old.clone();
-        for bit in bits..valid {
-            bitmap::clear(&mut new, bit);
-            bitmap::clear(&mut old, bit);
+        if bits < valid {
+            bitmap::clear_range(&mut new, bits, valid);
+            bitmap::clear_range(&mut old, bits, valid);
         }
         let end = new.len() * 8;
         bitmap::set_range(&mut new, valid, end);
