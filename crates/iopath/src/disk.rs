@@ -141,7 +141,7 @@ fn prepare(
         Holds::Fat => fat::size(source.as_deref(), part.free)?,
         Holds::Tree(kind) => {
             let mount = app.options.of_file_system().collect();
-            let mut recipe = Recipe { kind, mount, log: None };
+            let mut recipe = Recipe { kind, mount, log: None, realtime: None };
             let options = SourceOptions {
                 source: source.map(Into::into),
                 owner: part.owner.clone(),

@@ -82,7 +82,7 @@ pub fn e2fsck(image: &Path) -> Result<(), String> {
 /// All that xfs_repair printed, unless it exits with 0.
 pub fn xfs_repair(image: &Path) -> Result<(), String> {
     crate::newest::xfs_repair(image)?;
-    if xfs_newer_than_host(image) { Ok(()) } else { opinion("xfs_repair", "-n", image) }
+    if xfs_newer_than_host(image) { Ok(()) } else { opinion("xfs_repair", "-nP", image) }
 }
 
 /// True if an image has features (exchange-range and whatever came after it) that the xfsprogs of

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use base::Ino;
+use base::{Ino, Timespec};
 use rt::Cx;
 use vfs::quota::Kind;
 
@@ -33,7 +33,7 @@ use crate::uncached::UncachedInode;
 /// Units of eight bytes before the attributes of its inodes.
 const BORDER: u8 = 24;
 /// The directory of the files of groups of the realtime section.
-const GROUPS: &[u8] = b"rtgroups";
+pub(crate) const GROUPS: &[u8] = b"rtgroups";
 /// The directory of quota files.
 const QUOTA: &[u8] = b"quota";
 
@@ -254,7 +254,8 @@ fn make_in(
     let file_type = if directory { FileType::Directory } else { FileType::Regular };
     append_entry(cx, geometry, &mut parent, name, ino, file_type)?;
     parent.log(trans);
-    let core = new_core(cx, geometry, directory);
+    let birth = (cx.realtime(), cx.random() as u32);
+    let core = new_core(geometry, directory, birth.0, birth.1);
     let mut inode = UncachedInode::new(geometry, ino, core);
     let raw = RawInode::view_mut(&mut inode.image).expect("an inode");
     raw.di_onlink.set(holds as u16);
@@ -264,19 +265,28 @@ fn make_in(
         inode.core.size = used as u64;
     }
     if geometry.features.parent() {
-        let mut value = [0; PARENT_VALUE];
-        put_u64(&mut value, 0, dir.0);
-        put_u32(&mut value, 8, parent.core.generation);
-        let pointer = SfAttr { flags: AttrFlags::PARENT, name, value: &value };
-        emit_sf(&mut inode.image[attr], &[pointer]);
+        set_parent(&mut inode.image[attr], name, dir, parent.core.generation);
     }
     inode.core.emit(&mut inode.image);
     inode.log(trans);
     Ok(inode)
 }
 
+/// Writes the attribute of an inode of the tree that names its directory, of this generation.
+pub(crate) fn set_parent(fork: &mut [u8], name: &[u8], dir: Ino, generation: u32) {
+    let mut value = [0; PARENT_VALUE];
+    put_u64(&mut value, 0, dir.0);
+    put_u32(&mut value, 8, generation);
+    emit_sf(fork, &[SfAttr { flags: AttrFlags::PARENT, name, value: &value }]);
+}
+
 /// The core of a new inode of the tree.
-fn new_core(cx: &mut Cx, geometry: &Geometry, directory: bool) -> InodeCore {
+pub(crate) fn new_core(
+    geometry: &Geometry,
+    directory: bool,
+    now: Timespec,
+    generation: u32,
+) -> InodeCore {
     let features = geometry.features;
     let mut flags =
         Flags::IMMUTABLE | Flags::SYNC | Flags::NOATIME | Flags::NODUMP | Flags::NODEFRAG;
@@ -296,9 +306,9 @@ fn new_core(cx: &mut Cx, geometry: &Geometry, directory: bool) -> InodeCore {
         forkoff: if features.parent() { BORDER } else { 0 },
         flags,
         flags2,
-        generation: cx.random() as u32,
+        generation,
         change_count: 1,
-        ..InodeCore::fresh(mode, cx.realtime())
+        ..InodeCore::fresh(mode, now)
     }
 }
 

@@ -7,8 +7,9 @@
 //! Equal options, UUID and time make the same bytes as `mkfs.xfs` makes, but for the free list of a
 //! group that the log fills up to a few blocks, which is filled here and left empty there.
 //!
-//! Not made: version 4, realtime sections with groups, and, as by `mkfs.xfs`, file systems below
-//! 300 MiB unless the size of the log is given.
+//! Not made: version 4, zones, more groups of a realtime section than have their names in one
+//! directory block (some thirty), and, as by `mkfs.xfs`, file systems below 300 MiB unless the size
+//! of the log is given.
 //!
 //! Source: mkfs.xfs(8), and what it was observed to make.
 
@@ -22,7 +23,9 @@ use crate::format::{Features, Geometry};
 
 mod conf;
 mod content;
+mod group;
 mod log_record;
+mod metadata;
 mod options;
 mod realtime;
 mod shape;
@@ -88,6 +91,20 @@ pub enum MkfsError {
     /// The group of the root has no room for the files of the realtime section.
     #[error("{0} blocks for the realtime bitmap and summary do not fit the first group")]
     RealtimeFiles(u32),
+    /// Groups of the realtime section that cannot be.
+    #[error("realtime groups of {size} extents in a section of {extents} cannot be")]
+    RealtimeGroupSize {
+        /// Extents of each.
+        size: u64,
+        /// Extents of all.
+        extents: u64,
+    },
+    /// More groups of the realtime section than their directory can hold.
+    #[error(
+        "{0} realtime groups are too many: their names do not fit one directory block; \
+         choose fewer (-r rgcount=) or larger ones (-r rgsize=)"
+    )]
+    RealtimeGroups(u32),
     /// A stripe that does not fit blocks.
     #[error("a stripe unit of {0} bytes is not a multiple of the block size, or too large")]
     Stripe(u32),
@@ -122,6 +139,8 @@ pub struct Plan {
     pub head: Vec<u8>,
     /// What goes onto the device of an external log.
     pub log: Option<LogPlan>,
+    /// The first block of the device of a realtime section in groups.
+    pub realtime: Option<Vec<u8>>,
     /// What was decided.
     pub report: MkfsReport,
 }
@@ -167,21 +186,29 @@ pub fn mkfs(
     queue: &Arc<Queue>,
     options: &MkfsOptions,
 ) -> Result<MkfsReport, MkfsError> {
-    mkfs_beside(cx, queue, None, options)
+    mkfs_beside(cx, queue, &Devices::default(), options)
 }
 
-/// As [`mkfs`], with an external log on `log`, which is written first: all of the device is the
-/// log, unless the options name a size. Waits for the devices.
+/// Further devices of a file system.
+#[derive(Clone, Copy, Default)]
+pub struct Devices<'a> {
+    /// Of an external log: all of it is the log, unless the options name a size.
+    pub log: Option<&'a Arc<Queue>>,
+    /// Of a realtime section; without groups nothing is written to it.
+    pub realtime: Option<&'a Arc<Queue>>,
+}
+
+/// As [`mkfs`], with further devices, which are written first. Waits for the devices.
 ///
 /// # Errors
-/// As [`mkfs`].
+/// As [`mkfs`]; options with a realtime section in groups, and no device for it.
 pub fn mkfs_beside(
     cx: &mut Cx,
     queue: &Arc<Queue>,
-    log: Option<&Arc<Queue>>,
+    devices: &Devices<'_>,
     options: &MkfsOptions,
 ) -> Result<MkfsReport, MkfsError> {
-    let log_device = log.map(|log| log.info().bytes());
+    let log_device = devices.log.map(|log| log.info().bytes());
     let options = &MkfsOptions { log_device, ..options.clone() };
     let around = Surroundings {
         device_bytes: queue.info().bytes(),
@@ -190,8 +217,14 @@ pub fn mkfs_beside(
         generation: cx.random() as u32,
     };
     let plan = plan(options, &around)?;
-    if let (Some(log), Some(plan)) = (log, &plan.log) {
+    if let (Some(log), Some(plan)) = (devices.log, &plan.log) {
         log.submit_all(cx, &[(0, plan.bytes)], &[], &plan.record)?;
+    }
+    if let Some(block) = &plan.realtime {
+        let section = devices.realtime.ok_or(MkfsError::Features(
+            "realtime groups need the device of the section: -r rtdev=DEVICE",
+        ))?;
+        section.submit_all(cx, &[], &[], block)?;
     }
     let zeroes: &[_] = if options.assume_zeroes { &[] } else { &plan.zeroes };
     queue.submit_all(cx, zeroes, &plan.writes, &plan.head)?;

@@ -22,6 +22,8 @@ pub struct Recipe {
     pub mount: Vec<MountArg>,
     /// The device of an external log (XFS).
     pub log: Option<BesideDevice>,
+    /// The device of a realtime section (XFS).
+    pub realtime: Option<BesideDevice>,
 }
 
 /// Formats with their options.
@@ -88,8 +90,11 @@ impl Recipe {
         Ok(match &self.kind {
             Kind::Ext(options) => Report::Ext(ext4::mkfs(cx, queue, options)?),
             Kind::Xfs(options) => {
-                let log = self.log.as_ref().map(|log| &log.0);
-                Report::Xfs(xfs::mkfs::mkfs_beside(cx, queue, log, options)?)
+                let devices = xfs::mkfs::Devices {
+                    log: self.log.as_ref().map(|device| &device.0),
+                    realtime: self.realtime.as_ref().map(|device| &device.0),
+                };
+                Report::Xfs(xfs::mkfs::mkfs_beside(cx, queue, &devices, options)?)
             }
         })
     }
@@ -115,8 +120,9 @@ impl Recipe {
                 how.ext(cx, queue, options)?
             }
             Kind::Xfs(_) => {
-                let log = self.log.clone();
-                let mut options = xfs::MountOptions { log, ..xfs::MountOptions::default() };
+                let (log, realtime) = (self.log.clone(), self.realtime.clone());
+                let mut options =
+                    xfs::MountOptions { log, realtime, ..xfs::MountOptions::default() };
                 apply_xfs(args, &mut options)?;
                 how.xfs(cx, queue, options)?
             }

@@ -37,6 +37,7 @@ Examples:
   iopath mkfs -O casefold -E encoding=utf8,encoding_flags=strict --size 1G disk.img
   iopath mkfs -t xfs --compat 7.2 --size 1G disk.img
   iopath mkfs -t xfs -d rtinherit=1 -r rtdev=/dev/sdc,extsize=1m /dev/sdb
+  iopath mkfs -t xfs --compat 7.2 -m metadir=1 -r rtdev=/dev/sdc,rgcount=4 /dev/sdb
   iopath mkfs -t xfs -m rmapbt=1 -d su=64k,sw=4 -n size=16k --size 2G disk.img")]
 pub struct Options {
     /// Image, device or partition: TARGET
@@ -78,7 +79,8 @@ pub struct Options {
     #[arg(short = 'J', value_name = "SIZE", value_parser = text::parse_size)]
     journal: Option<u64>,
     /// Share of the space that only root may use, percent (5 without); for xfs finobt=, rmapbt=,
-    /// reflink=, bigtime=, inobtcount=, autofsck=, uuid=
+    /// reflink=, bigtime=, inobtcount=, autofsck=, uuid=, metadir=, uquota, gquota, pquota,
+    /// uqnoenforce, gqnoenforce, pqnoenforce
     #[arg(short = 'm', value_name = "PERCENT")]
     reserved: Option<String>,
     /// Content, as --source; for xfs also size=, agcount=, su=, sw=, sunit=,
@@ -91,7 +93,8 @@ pub struct Options {
     /// xfs: size= of directory blocks, version=2, ftype=1, parent=
     #[arg(short = 'n', value_name = "WORDS")]
     naming: Vec<String>,
-    /// xfs: rtdev=DEVICE for a realtime section, extsize=, size=
+    /// xfs: rtdev=DEVICE for a realtime section, extsize=, size=; with
+    /// -m metadir=1 rgcount=, rgsize=
     #[arg(short = 'r', value_name = "WORDS")]
     realtime: Vec<String>,
     /// xfs: size= of sectors
@@ -277,14 +280,16 @@ fn recipe(app: &mut App, options: &Options) -> Result<Recipe> {
         Kind::Ext(kind) => recipe::Kind::Ext(ext_options(options, kind, uuid)?),
         Kind::Xfs => recipe::Kind::Xfs(xfs_options(app, options, uuid)?),
     };
-    let log = match (&kind, log_device(&options.log)) {
+    let mut beside = |word: Option<&str>| match (&kind, word) {
         (recipe::Kind::Xfs(_), Some(path)) => {
             let target = Target::parse(std::ffi::OsStr::new(path))?;
-            Some(BesideDevice(Storage::open(app, &target, true)?.queue))
+            anyhow::Ok(Some(BesideDevice(Storage::open(app, &target, true)?.queue)))
         }
-        _ => None,
+        _ => Ok(None),
     };
-    Ok(Recipe { kind, mount: app.options.of_file_system().collect(), log })
+    let log = beside(device_word(&options.log, "logdev="))?;
+    let realtime = beside(device_word(&options.realtime, "rtdev="))?;
+    Ok(Recipe { kind, mount: app.options.of_file_system().collect(), log, realtime })
 }
 
 fn ext_options(options: &Options, kind: FsType, uuid: Option<[u8; 16]>) -> Result<MkfsOptions> {
@@ -394,15 +399,15 @@ fn realtime_words(app: &App, lists: &[String], mkfs: &mut xfs::MkfsOptions) -> R
     Ok(left)
 }
 
-/// The device of an external log that `-l` names.
-fn log_device(lists: &[String]) -> Option<&str> {
+/// The device that words of an option name behind a key.
+fn device_word<'a>(lists: &'a [String], key: &str) -> Option<&'a str> {
     let words = lists.iter().flat_map(|list| list.split(','));
-    words.filter_map(|word| word.strip_prefix("logdev=")).next_back()
+    words.filter_map(|word| word.strip_prefix(key)).next_back()
 }
 
 /// The words of `-l` that are left when the device of the log is known.
 fn log_words(app: &App, lists: &[String], mkfs: &mut xfs::MkfsOptions) -> Result<Vec<String>> {
-    if let Some(path) = log_device(lists) {
+    if let Some(path) = device_word(lists, "logdev=") {
         let device = storage::open_device(app, std::path::Path::new(path), true)?;
         mkfs.log_device = Some(device.info().bytes());
     }

@@ -13,7 +13,8 @@ use super::{
 mod emit;
 
 pub use emit::{
-    BestFree, best_free, find_best_free, init_data, set_best_free, set_entry, set_unused,
+    BestFree, best_free, fill_block, find_best_free, init_data, set_best_free, set_entry,
+    set_unused,
 };
 
 /// Bytes of a data block's header.
@@ -241,6 +242,15 @@ pub struct LeafEntry {
     pub hash: u32,
     /// Offset of the name in the directory divided by eight; 0 for a stale entry.
     pub address: u32,
+}
+
+impl LeafEntry {
+    /// Writes it as entry `index` of an array of entries.
+    #[inline]
+    pub fn write(&self, array: &mut [u8], index: usize) {
+        put_u32(array, index * LEAF_ENTRY, self.hash);
+        put_u32(array, index * LEAF_ENTRY + 4, self.address);
+    }
 }
 
 /// A hash index: entries sorted by hash.

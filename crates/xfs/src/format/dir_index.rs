@@ -87,9 +87,7 @@ pub fn emit_leaf(data: &mut [u8], entries: &[LeafEntry], bests: Option<&[u16]>) 
     put_u16(data, 56, entries.len() as u16);
     put_u16(data, 58, stale as u16);
     for (index, entry) in entries.iter().enumerate() {
-        let at = LEAF_HEADER + LEAF_ENTRY * index;
-        put_u32(data, at, entry.hash);
-        put_u32(data, at + 4, entry.address);
+        entry.write(&mut data[LEAF_HEADER..], index);
     }
     if let Some(bests) = bests {
         let end = data.len();

@@ -155,6 +155,10 @@ pub enum MetadataType {
     GroupQuota = 3,
     /// Of projects.
     ProjectQuota = 4,
+    /// The bitmap of free extents of a group of the realtime section.
+    RealtimeBitmap = 5,
+    /// Its summary.
+    RealtimeSummary = 6,
     /// The root of the reverse map of a group of the realtime section.
     RealtimeRmap = 7,
     /// The root of its reference counts.

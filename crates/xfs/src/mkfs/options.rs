@@ -1,6 +1,9 @@
 //! What to make, and the words of `mkfs.xfs` for it.
 
 use base::errno::Errno;
+use vfs::quota::Kind;
+
+use crate::format::dquot::QuotaFlags;
 
 /// What to make. `Default` is what `mkfs.xfs` 6.1 makes of the whole device.
 #[derive(Clone, PartialEq, Debug)]
@@ -57,6 +60,14 @@ pub struct MkfsOptions {
     pub realtime: Option<u64>,
     /// Bytes of an extent of the section; None for 4 KiB, or a block.
     pub realtime_extent: Option<u32>,
+    /// Bytes of each group of the section; None for what their number makes.
+    pub realtime_group_size: Option<u64>,
+    /// Groups of the section; None for the default of the size.
+    pub realtime_group_count: Option<u32>,
+    /// The file system's own inodes have directories, and a realtime section has groups.
+    pub metadir: bool,
+    /// What is counted, and which limits hold, from the first mount on.
+    pub quota: QuotaFlags,
     /// What the root hands down to new files.
     pub root: RootDefaults,
     /// Volume name, at most 12 bytes.
@@ -130,6 +141,10 @@ impl Default for MkfsOptions {
             newest: false,
             realtime: None,
             realtime_extent: None,
+            realtime_group_size: None,
+            realtime_group_count: None,
+            metadir: false,
+            quota: QuotaFlags::empty(),
             root: RootDefaults::default(),
             label: String::new(),
             uuid: None,
@@ -248,9 +263,7 @@ impl MkfsOptions {
             }
             ('d', "noalign") => self.stripe = None,
             ('d', "agsize") => self.ag_size = Some(bytes()?),
-            ('r', "extsize") => self.realtime_extent = Some(small()?),
-            ('r', "size") => self.realtime = Some(bytes()?),
-            ('r', "noalign") => {}
+            ('r', key) => self.set_realtime(key, small(), bytes())?,
             ('i', "size") => self.inode_size = small()?,
             ('i', "maxpct") => {
                 self.inode_percent = Some(u8::try_from(small()?).map_err(|_| BAD)?);
@@ -269,18 +282,61 @@ impl MkfsOptions {
             | ('m', "crc")
             | ('l', "internal" | "lazy-count")
             | ('i', "projid32bit") => fixed(true)?,
-            ('m', "metadir") => fixed(false)?,
             ('n' | 'l', "version") | ('i', "attr") if value == "2" => {}
             ('l', "size") => self.log_size = Some(bytes()?),
             ('l', "su") => self.log_sunit = Some(small()?),
             ('l', "sunit") => self.log_sunit = Some(sectors()?),
-            ('m', "finobt") => self.finobt = flag()?,
-            ('m', "rmapbt") => self.rmapbt = flag()?,
-            ('m', "reflink") => self.reflink = flag()?,
-            ('m', "bigtime") => self.bigtime = flag()?,
-            ('m', "inobtcount") => self.inobtcount = flag()?,
             ('m', "uuid") => self.uuid = Some(uuid(value).ok_or("not a UUID")?),
+            ('m', key) => self.set_metadata(key, flag())?,
             ('d', key) => self.root.set(key, small(), flag())?,
+            _ => return Err("not known, or cannot be made"),
+        }
+        Ok(())
+    }
+}
+
+impl MkfsOptions {
+    /// Takes a word of `-m`, whose value is such a flag.
+    fn set_metadata(
+        &mut self,
+        key: &str,
+        flag: Result<bool, &'static str>,
+    ) -> Result<(), &'static str> {
+        match key {
+            "finobt" => self.finobt = flag?,
+            "rmapbt" => self.rmapbt = flag?,
+            "reflink" => self.reflink = flag?,
+            "bigtime" => self.bigtime = flag?,
+            "inobtcount" => self.inobtcount = flag?,
+            "metadir" => {
+                self.metadir = flag?;
+                // Older versions know nothing of it.
+                self.newest |= self.metadir;
+            }
+            _ => {
+                let quota = quota_flags(key).ok_or("not known, or cannot be made")?;
+                if flag? {
+                    self.quota |= quota;
+                    (self.metadir, self.newest) = (true, true);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a word of `-r`, whose value is such a number, or so many bytes.
+    fn set_realtime(
+        &mut self,
+        key: &str,
+        number: Result<u32, &'static str>,
+        bytes: Result<u64, &'static str>,
+    ) -> Result<(), &'static str> {
+        match key {
+            "extsize" => self.realtime_extent = Some(number?),
+            "size" => self.realtime = Some(bytes?),
+            "rgcount" => self.realtime_group_count = Some(number?),
+            "rgsize" => self.realtime_group_size = Some(bytes?),
+            "noalign" => {}
             _ => return Err("not known, or cannot be made"),
         }
         Ok(())
@@ -294,6 +350,17 @@ fn autofsck(text: &str) -> Result<&'static str, &'static str> {
         "check" => Ok("check"),
         "optimize" => Ok("optimize"),
         _ => Err("neither 0, 1, none, check, optimize nor repair"),
+    }
+}
+
+/// What a word of `-m` says of quota: the inodes of its records lie in the metadata directory.
+fn quota_flags(word: &str) -> Option<QuotaFlags> {
+    let (letter, rest) = word.split_at_checked(1)?;
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name().starts_with(letter))?;
+    match rest {
+        "quota" => Some(QuotaFlags::counted(kind) | QuotaFlags::enforced(kind)),
+        "qnoenforce" => Some(QuotaFlags::counted(kind)),
+        _ => None,
     }
 }
 

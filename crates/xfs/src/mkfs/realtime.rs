@@ -1,7 +1,7 @@
 //! The files of a realtime section: the bitmap, in which everything is free, and its summary.
 
 use super::MkfsError;
-use super::content::Group;
+use super::group::Group;
 use super::shape::Shape;
 use crate::format::extent::Extent;
 use crate::format::inode::{ForkFormat, InodeCore};
@@ -17,7 +17,7 @@ pub(super) struct RealtimeContent {
 impl RealtimeContent {
     /// Blocks of bitmap and summary.
     pub fn blocks(raw: &RawSuper) -> [u32; 2] {
-        if raw.sb_rblocks.get() == 0 {
+        if raw.sb_rblocks.get() == 0 || raw.sb_rgcount.get() > 0 {
             return [0, 0];
         }
         let bitmap = raw.sb_rbmblocks.get();
@@ -34,15 +34,18 @@ impl RealtimeContent {
         geometry: &Geometry,
         group: &mut Group,
     ) -> Result<Option<RealtimeContent>, MkfsError> {
-        if geometry.realtime.blocks == 0 {
+        let blocks = RealtimeContent::blocks(&shape.raw);
+        if blocks == [0, 0] {
             return Ok(None);
         }
-        let blocks = RealtimeContent::blocks(&shape.raw);
-        let mut take = |count| {
+        // The first that are free, or since xfsprogs 6.13 those nearest to the root.
+        let near = group.first_chunk().filter(|_| shape.options.newest).unwrap_or(0);
+        let mut take = |index: usize| {
             let all = blocks[0] + blocks[1];
-            group.take_file(shape, count).ok_or(MkfsError::RealtimeFiles(all))
+            let ino = geometry.root_ino.0 + 1 + index as u64;
+            group.take_file(near, blocks[index], ino).ok_or(MkfsError::RealtimeFiles(all))
         };
-        let starts = [take(blocks[0])?, take(blocks[1])?];
+        let starts = [take(0)?, take(1)?];
         Ok(Some(RealtimeContent { starts, blocks }))
     }
 

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::{MkfsError, MkfsOptions, Surroundings};
+use crate::format::btree;
 use crate::format::features::{Features2, Incompat, RoCompat, Version};
 use crate::format::super_block::MAGIC;
-use crate::format::{Geometry, NULL64, RawSuper};
+use crate::format::{Geometry, Kind, NULL64, RawSuper, RealtimeWords};
 
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
@@ -84,6 +85,11 @@ impl Shape {
             chunk_blocks: geometry.chunks.blocks,
             options,
         }
+    }
+
+    /// Records of the reverse map that fit one block.
+    pub(super) fn rmap_max(&self) -> usize {
+        btree::Shape::of(Kind::Rmap).max(self.options.block_size as usize, 0)
     }
 
     /// Decides.
@@ -176,6 +182,12 @@ fn check(options: &MkfsOptions) -> Result<(), MkfsError> {
         && (unit == 0 || !unit.is_multiple_of(block) || width == 0 || width > 1 << 16)
     {
         return Err(MkfsError::Stripe(unit));
+    }
+    if options.metadir && !options.exchange {
+        return Err(MkfsError::Features(
+            "metadir needs exchange ranges: add -i exchange=1, or take the defaults of xfsprogs \
+             7.2 with --compat 7.2",
+        ));
     }
     if options.inobtcount && !options.finobt {
         return Err(MkfsError::Features("inobtcount needs finobt"));
@@ -273,11 +285,15 @@ fn log_blocks(
     if fits { Ok(blocks) } else { Err(MkfsError::LogSize { blocks, low, high }) }
 }
 
-/// No btree follows files in a realtime section without groups: mkfs.xfs leaves these out, too.
+/// No btree follows files in a realtime section without groups, and no counts those in groups whose
+/// extents are larger than a block: mkfs.xfs leaves these out, too.
 fn beside_realtime(options: &MkfsOptions) -> MkfsOptions {
     let mut options = options.clone();
     if options.realtime.is_some() {
-        (options.rmapbt, options.reflink) = (false, false);
+        // Groups share blocks where an extent is one block.
+        let single = options.realtime_extent.unwrap_or(4096) <= options.block_size;
+        options.reflink &= options.metadir && single;
+        options.rmapbt &= options.metadir;
     }
     options
 }
@@ -291,6 +307,11 @@ fn set_realtime(raw: &mut RawSuper, options: &MkfsOptions) -> Result<(), MkfsErr
         return Err(MkfsError::RealtimeExtent(extent));
     }
     raw.sb_rextsize.set(extent / block);
+    if options.metadir {
+        let size = TIB / u64::from(extent);
+        raw.sb_rgextents.set(size as u32);
+        raw.sb_rgblklog = group_bits(size, extent / block);
+    }
     let Some(bytes) = options.realtime else { return Ok(()) };
     let blocks = bytes / u64::from(block);
     let extents = blocks / u64::from(extent / block);
@@ -302,7 +323,50 @@ fn set_realtime(raw: &mut RawSuper, options: &MkfsOptions) -> Result<(), MkfsErr
     raw.sb_frextents.set(extents);
     raw.sb_rextslog = log as u8;
     raw.sb_rbmblocks.set(extents.div_ceil(8 * u64::from(block)) as u32);
+    if options.metadir {
+        let size = group_extents(options, blocks, extent / block)?;
+        raw.sb_frextents.set(extents - 1);
+        raw.sb_rgcount.set(extents.div_ceil(size) as u32);
+        raw.sb_rgextents.set(size as u32);
+        raw.sb_rgblklog = group_bits(size, extent / block);
+        let words = RealtimeWords::grouped(block);
+        raw.sb_rbmblocks.set(size.div_ceil(words.bits()) as u32);
+    }
     Ok(())
+}
+
+/// Bits of a block's number in a realtime group of so many extents.
+fn group_bits(extents: u64, extent_blocks: u32) -> u8 {
+    (64 - (extents * u64::from(extent_blocks) - 1).leading_zeros()) as u8
+}
+
+/// Extents of each realtime group. By default mkfs.xfs 7.2 was seen to choose powers of two: one
+/// group larger than a section that is one itself; the largest that is not larger than the section
+/// where that is small or an odd number below eight times one; else the largest not over a quarter.
+fn group_extents(options: &MkfsOptions, blocks: u64, unit: u32) -> Result<u64, MkfsError> {
+    let (block, unit) = (u64::from(options.block_size), u64::from(unit));
+    let extents = blocks / unit;
+    let limit = 4 * TIB / block / unit;
+    let size = match (options.realtime_group_count, options.realtime_group_size) {
+        (Some(count), _) => extents.div_ceil(u64::from(count.max(1))),
+        (None, Some(bytes)) => bytes / block / unit,
+        (None, None) if extents >= limit && extents.is_power_of_two() => limit + 1,
+        (None, None) if extents >= limit => limit,
+        (None, None) if !unit.is_power_of_two() => (blocks.div_ceil(4)).div_ceil(unit),
+        (None, None) if extents.is_power_of_two() => 2 * extents,
+        (None, None) => {
+            let small = blocks * block < 128 * MIB || extents >> extents.trailing_zeros() < 8;
+            1 << (if small { extents } else { extents / 4 }).max(2).ilog2()
+        }
+    };
+    let fits = match options.realtime_group_size {
+        Some(bytes) => bytes.is_multiple_of(block * unit),
+        None => true,
+    };
+    let wrong = MkfsError::RealtimeGroupSize { size, extents };
+    let low = 2;
+    let high = u64::from(i32::MAX as u32) / unit;
+    if fits && (low..=high).contains(&size) { Ok(size) } else { Err(wrong) }
 }
 
 /// What follows from the options alone.
@@ -349,6 +413,8 @@ fn set_features(raw: &mut RawSuper, options: &MkfsOptions) {
         | Version::DIRV2
         | Version::MOREBITS;
     version.set(Version::ATTR, options.parent || options.autofsck_value().is_some());
+    version.set(Version::QUOTA, !options.quota.is_empty());
+    raw.sb_qflags.set(options.quota.bits());
     version.set(Version::DALIGN, options.stripe.is_some());
     version.set(Version::SECTOR, options.sector_size > 512);
     raw.sb_versionnum.set(5 | version.bits());
@@ -368,5 +434,6 @@ fn set_features(raw: &mut RawSuper, options: &MkfsOptions) {
     incompat.set(Incompat::NREXT64, options.nrext64);
     incompat.set(Incompat::EXCHRANGE, options.exchange);
     incompat.set(Incompat::PARENT, options.parent);
+    incompat.set(Incompat::METADIR, options.metadir);
     raw.sb_features_incompat.set(incompat.bits());
 }

@@ -15,6 +15,7 @@ use crate::buf::meta::Reader;
 use crate::error::Result;
 use crate::format::dquot::QuotaFlags;
 use crate::format::inode::ForkFormat;
+use crate::format::super_block::section::{CRC, MAGIC, UUID};
 use crate::format::{At, CorruptKind, Geometry, Kind, RawSuper, u32_at, verifier};
 use crate::fs::options::{BesideDevice, MountOptions};
 use crate::metadir::{self, RealtimeInos};
@@ -23,13 +24,6 @@ use crate::uncached::UncachedInode;
 
 /// What errors call the first block of a section in groups.
 const WHAT: &str = "realtime superblock";
-/// Its magic number: "Frog".
-const MAGIC: u32 = 0x4672_6f67;
-/// Where it holds its checksum.
-const CRC: usize = 4;
-/// Where it holds the file system's UUID.
-const UUID: usize = 24;
-
 /// The device of the realtime section, where the file system has one and the mount names it.
 ///
 /// # Errors

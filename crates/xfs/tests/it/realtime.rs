@@ -104,7 +104,7 @@ fn files(device: &MemoryDevice) -> [tempfile::NamedTempFile; 2] {
 fn repaired(section: Section, device: &MemoryDevice) -> Result<(), String> {
     let host = section.group == 0;
     let [data, section] = files(device);
-    let args: [&dyn AsRef<std::ffi::OsStr>; 4] = [&"-n", &"-r", &section.path(), &data.path()];
+    let args: [&dyn AsRef<std::ffi::OsStr>; 4] = [&"-nP", &"-r", &section.path(), &data.path()];
     let old = host.then(|| judge::run("xfs_repair", &args));
     for output in old.into_iter().chain([newest::run("xfs_repair", &args)]) {
         if !output.status.success() {

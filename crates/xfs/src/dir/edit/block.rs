@@ -84,7 +84,7 @@ impl DirEdit<'_> {
             if let (Some(last), true) = (last, stale == 0) {
                 // One stale entry in front of all others, and the space before the index shrinks.
                 let first = LeafEntry { hash: 0, address: 0 };
-                entries::set(&mut data[end - LEAF_ENTRY..], 0, first);
+                first.write(&mut data[end - LEAF_ENTRY..], 0);
                 set_block_tail(data, count + 1, 1);
                 let (offset, len) = (usize::from(last.offset), usize::from(last.len));
                 frame.cut(data, offset, len - LEAF_ENTRY, &mut ranges)?;
@@ -115,7 +115,7 @@ impl DirEdit<'_> {
             let end = frame.end(data)?;
             let (count, stale) = block_tail(data);
             let stale_entry = LeafEntry { hash: hash(name), address: 0 };
-            entries::set(&mut data[end..], index, stale_entry);
+            stale_entry.write(&mut data[end..], index);
             set_block_tail(data, count, stale + 1);
             let tail = data.len() - BLOCK_TAIL;
             Ok([index_bytes(end, &(index..index + 1)), tail..data.len()])

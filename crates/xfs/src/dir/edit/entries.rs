@@ -2,13 +2,7 @@
 
 use super::data::Range;
 use crate::format::dir::{LEAF_ENTRY, LeafEntry, Leaves};
-use crate::format::{put_u32, u32_at};
-
-/// Writes entry `index`.
-pub(super) fn set(array: &mut [u8], index: usize, entry: LeafEntry) {
-    put_u32(array, index * LEAF_ENTRY, entry.hash);
-    put_u32(array, index * LEAF_ENTRY + 4, entry.address);
-}
+use crate::format::u32_at;
 
 /// Entries that are looked at on one side before the other.
 const STRIDE: usize = 16;
@@ -57,11 +51,11 @@ pub(super) fn insert(array: &mut [u8], count: usize, entry: LeafEntry, any_stale
     let free = any_stale.then(|| nearest_stale(array, index, count)).flatten().unwrap_or(count);
     if free < index {
         array.copy_within((free + 1) * LEAF_ENTRY..index * LEAF_ENTRY, free * LEAF_ENTRY);
-        set(array, index - 1, entry);
+        entry.write(array, index - 1);
         free..index
     } else {
         array.copy_within(index * LEAF_ENTRY..free * LEAF_ENTRY, (index + 1) * LEAF_ENTRY);
-        set(array, index, entry);
+        entry.write(array, index);
         index..free + 1
     }
 }
@@ -74,8 +68,8 @@ pub(super) fn spread(array: &mut [u8], count: usize, add: usize) {
     for index in (0..count).rev() {
         let entry = Leaves::new(&array[..count * LEAF_ENTRY]).get(index);
         let (at, end) = (place(index), place(index + 1));
-        set(array, at, entry);
-        (at + 1..end).for_each(|gap| set(array, gap, LeafEntry { address: 0, ..entry }));
+        entry.write(array, at);
+        (at + 1..end).for_each(|gap| LeafEntry { address: 0, ..entry }.write(array, gap));
     }
 }
 
@@ -93,7 +87,7 @@ mod tests {
         for (count, add) in [(1, 1), (7, 3), (10, 10), (100, 37), (64, 200), (5, 0)] {
             let mut array = vec![0u8; (count + add) * LEAF_ENTRY];
             let entry = |n: usize| LeafEntry { hash: 3 * n as u32, address: 8 + n as u32 };
-            (0..count).for_each(|n| set(&mut array, n, entry(n)));
+            (0..count).for_each(|n| entry(n).write(&mut array, n));
             spread(&mut array, count, add);
             let leaves = Leaves::new(&array);
             leaves.check(add as u32, crate::format::At::Block(0)).expect("sorted");
@@ -111,7 +105,7 @@ mod tests {
                 let mut array = vec![0u8; count * LEAF_ENTRY];
                 let address = |at: usize| u32::from(stale >> at & 1 == 0);
                 (0..count).for_each(|at| {
-                    set(&mut array, at, LeafEntry { hash: 0, address: address(at) });
+                    LeafEntry { hash: 0, address: address(at) }.write(&mut array, at);
                 });
                 for index in 0..=count {
                     // An entry at the place itself is as near as the one in front of it is.
@@ -135,13 +129,13 @@ mod tests {
             assert!(range.end == count);
         }
         let stale = LeafEntry { hash: 5, address: 0 };
-        set(&mut array, 1, stale);
+        stale.write(&mut array, 1);
         let range = insert(&mut array, count, LeafEntry { hash: 8, address: 20 }, true);
         assert_eq!(range, 1..4);
         let leaves = Leaves::new(&array[..count * LEAF_ENTRY]);
         leaves.check(0, crate::format::At::Block(0)).expect("sorted");
         assert_eq!(live(leaves).len(), 5);
-        set(&mut array, 4, LeafEntry { hash: 9, address: 0 });
+        LeafEntry { hash: 9, address: 0 }.write(&mut array, 4);
         assert_eq!(insert(&mut array, count, LeafEntry { hash: 0, address: 21 }, true), 0..5);
     }
 }

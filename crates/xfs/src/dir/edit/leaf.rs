@@ -59,7 +59,7 @@ pub(super) fn last_hash_in(data: &[u8], range: &Range) -> Option<u32> {
 
 /// Makes an entry of a leaf stale.
 pub(super) fn leaf_stale(data: &mut [u8], index: usize, hash: u32) -> [Range; 2] {
-    entries::set(&mut data[LEAF_HEADER..], index, LeafEntry { hash, address: 0 });
+    LeafEntry { hash, address: 0 }.write(&mut data[LEAF_HEADER..], index);
     put_u16(data, 58, u16_at(data, 58) + 1);
     [56..60, entry_bytes(&(index..index + 1))]
 }
@@ -281,7 +281,7 @@ impl DirEdit<'_> {
         ranges.push(end..buf.len());
         buf.with_mut(|data| -> Result<(), Corrupt> {
             for (index, entry) in kept.iter().enumerate() {
-                entries::set(&mut data[end..], index, *entry);
+                entry.write(&mut data[end..], index);
             }
             set_block_tail(data, kept.len() as u32, 0);
             frame.cut(data, last.offset.into(), usize::from(last.len) - need, &mut ranges)

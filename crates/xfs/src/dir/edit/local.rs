@@ -7,14 +7,10 @@ use smallvec::SmallVec;
 use super::{DirEdit, Name};
 use crate::bmap::Extents;
 use crate::error::Result;
-use crate::format::dir::{
-    BLOCK_TAIL, DATA_HEADER, DataBlock, FileType, LEAF_ENTRY, LeafEntry, entry_size,
-    find_best_free, set_best_free, set_block_tail, set_entry, set_unused,
-};
+use crate::format::dir::{BLOCK_TAIL, DATA_HEADER, FileType, LEAF_ENTRY, entry_size, fill_block};
 use crate::format::dir_sf::{self, SfEntry, Shortform};
-use crate::format::hash::hash;
 use crate::format::inode::{ForkFormat, fork_ranges};
-use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, Kind};
+use crate::format::{At, Corrupt, Features, Geometry, Kind};
 use crate::inode::Inode;
 
 /// The bytes of a name; no allocation where it is short, as those in inodes are.
@@ -162,53 +158,10 @@ impl DirEdit<'_> {
         }
         let buf = self.grow(cx, 0, Kind::DirBlock)?;
         let (ftype, at, ino) = (self.ftype(), self.block_at(0), self.inode.ino);
-        buf.with_mut(|data| fill_block(data, ino, &small, ftype, at))?;
+        let names: Vec<_> = small.names.iter().map(Kept::entry).collect();
+        let dots = [ino, small.parent];
+        buf.with_mut(|data| fill_block(data, dots, &names, ftype, at))?;
         self.log_all(&buf);
         Ok(())
     }
-}
-
-/// Writes names and index of a single block behind its header.
-fn fill_block(
-    data: &mut [u8],
-    ino: Ino,
-    small: &Small,
-    ftype: bool,
-    at: At,
-) -> std::result::Result<(), Corrupt> {
-    let own = |name: &[u8], offset: usize, ino| Kept {
-        name: NameBytes::from_slice(name),
-        offset: offset as u16,
-        file_type: FileType::Directory,
-        ino,
-    };
-    let dotdot = DATA_HEADER + entry_size(1, ftype);
-    let dots = [own(b".", DATA_HEADER, ino), own(b"..", dotdot, small.parent)];
-    let count = small.names.len() + 2;
-    let end = data.len() - BLOCK_TAIL - LEAF_ENTRY * count;
-    let (mut place, mut index) = (DATA_HEADER, Vec::with_capacity(count));
-    for kept in dots.iter().chain(&small.names) {
-        let offset = usize::from(kept.offset);
-        let size = entry_size(kept.name.len(), ftype);
-        if offset < place || offset + size > end || !offset.is_multiple_of(8) {
-            return Err(CorruptKind::DirEntryPlace { offset: offset as u32 }.at(at));
-        }
-        if offset > place {
-            set_unused(data, place, offset - place);
-        }
-        set_entry(data, offset, kept.ino, &kept.name, ftype.then_some(kept.file_type));
-        index.push(LeafEntry { hash: hash(&kept.name), address: (offset >> 3) as u32 });
-        place = offset + size;
-    }
-    if place < end {
-        set_unused(data, place, end - place);
-    }
-    index.sort();
-    for (number, entry) in index.into_iter().enumerate() {
-        super::entries::set(&mut data[end..], number, entry);
-    }
-    set_block_tail(data, count as u32, 0);
-    let best = find_best_free(&DataBlock::new(Kind::DirBlock, data, ftype, at)?, at)?;
-    set_best_free(data, &best);
-    Ok(())
 }

@@ -3,9 +3,12 @@
 use base::Ino;
 
 use super::{
-    DATA_HEADER, DataBlock, FREE_TAG, FileType, Item, entry_size, put_u16, put_u64, u16_at,
+    BLOCK_TAIL, DATA_HEADER, DataBlock, FREE_TAG, FileType, Item, LEAF_ENTRY, LeafEntry,
+    entry_size, put_u16, put_u64, set_block_tail, u16_at,
 };
-use crate::format::{At, Corrupt, Expect, Kind, verifier};
+use crate::format::dir_sf::SfEntry;
+use crate::format::hash::hash;
+use crate::format::{At, Corrupt, CorruptKind, Expect, Kind, verifier};
 
 /// Where the header's list of unused ranges lies.
 const BEST_FREE: usize = 48;
@@ -100,6 +103,53 @@ pub fn set_entry(
     }
     put_u16(data, offset + size - 2, offset as u16);
     size
+}
+
+/// Writes names and index of a single block behind its header. `dots` are the directory itself and
+/// its parent; the other names lie where their entries say.
+///
+/// # Errors
+/// A name that overlaps another, or the index.
+pub fn fill_block(
+    data: &mut [u8],
+    dots: [Ino; 2],
+    names: &[SfEntry<'_>],
+    ftype: bool,
+    at: At,
+) -> Result<(), Corrupt> {
+    let dotdot = DATA_HEADER + entry_size(1, ftype);
+    let own = |name, offset: usize, ino| {
+        let (offset, file_type) = (offset as u16, FileType::Directory);
+        SfEntry { name, offset, file_type, ino }
+    };
+    let dots = [own(b".", DATA_HEADER, dots[0]), own(b"..", dotdot, dots[1])];
+    let count = names.len() + 2;
+    let end = data.len() - BLOCK_TAIL - LEAF_ENTRY * count;
+    let (mut place, mut index) = (DATA_HEADER, Vec::with_capacity(count));
+    for entry in dots.iter().chain(names) {
+        let offset = usize::from(entry.offset);
+        let size = entry_size(entry.name.len(), ftype);
+        if offset < place || offset + size > end || !offset.is_multiple_of(8) {
+            return Err(CorruptKind::DirEntryPlace { offset: offset as u32 }.at(at));
+        }
+        if offset > place {
+            set_unused(data, place, offset - place);
+        }
+        set_entry(data, offset, entry.ino, entry.name, ftype.then_some(entry.file_type));
+        index.push(LeafEntry { hash: hash(entry.name), address: (offset >> 3) as u32 });
+        place = offset + size;
+    }
+    if place < end {
+        set_unused(data, place, end - place);
+    }
+    index.sort();
+    for (number, entry) in index.into_iter().enumerate() {
+        entry.write(&mut data[end..], number);
+    }
+    set_block_tail(data, count as u32, 0);
+    let best = find_best_free(&DataBlock::new(Kind::DirBlock, data, ftype, at)?, at)?;
+    set_best_free(data, &best);
+    Ok(())
 }
 
 #[cfg(test)]

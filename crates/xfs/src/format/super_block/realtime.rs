@@ -175,6 +175,11 @@ pub struct RealtimeWords {
 }
 
 impl RealtimeWords {
+    /// Those of a section in groups.
+    pub fn grouped(block_size: u32) -> RealtimeWords {
+        RealtimeWords { grouped: true, block_size }
+    }
+
     /// Bytes of the header.
     const HEADER: usize = 48;
 

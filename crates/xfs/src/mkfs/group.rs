@@ -1,0 +1,340 @@
+//! One allocation group of a new file system: what is taken out of its free space, its headers and
+//! the roots of its trees.
+
+use std::cmp::Ordering;
+
+use super::shape::Shape;
+use crate::format::ag::{RawAgf, RawAgi, VERSION, set_agfl_block};
+use crate::format::record::{FreeExtent, InodeChunk, Rmap, owner};
+use crate::format::{AgBlock, AgHeader, Geometry, Kind, NULL32, btree, put_u32, verifier};
+
+/// One allocation group as it will be.
+pub(super) struct Group {
+    pub ag: u32,
+    length: u32,
+    /// Free extents, by block.
+    free: Vec<FreeExtent>,
+    /// Records that were taken out of the trees by block and by size, which the blocks hold behind
+    /// those that count.
+    stale: [Vec<FreeExtent>; 2],
+    /// Blocks of the free list.
+    pub list: Vec<u32>,
+    /// Inode chunks.
+    pub chunks: Vec<Chunk>,
+    /// Blocks of files: first, count, inode.
+    files: Vec<(u32, u32, u64)>,
+}
+
+/// Sixty-four inodes.
+#[derive(Clone, Copy)]
+pub(super) struct Chunk {
+    /// First block.
+    pub start: u32,
+    /// Those in use, the first ones.
+    pub used: u32,
+}
+
+/// Takes `count` blocks from `place` on out of the free extent that holds them.
+fn take(free: &mut Vec<FreeExtent>, index: usize, place: u32, count: u32) {
+    let whole = free[index];
+    let before = FreeExtent { start: whole.start, len: place - whole.start };
+    let end = place + count;
+    let after = FreeExtent { start: end, len: whole.start + whole.len - end };
+    free.splice(index..=index, [before, after].into_iter().filter(|extent| extent.len > 0));
+}
+
+impl Group {
+    pub(super) fn new(shape: &Shape, geometry: &Geometry, ag: u32) -> Group {
+        let length = geometry.ag_length(ag);
+        let mut free = vec![FreeExtent { start: shape.roots_end, len: length - shape.roots_end }];
+        if ag == shape.log_place.0 {
+            take(&mut free, 0, shape.log_place.1, geometry.log_blocks);
+        }
+        // The free list takes its blocks from the smallest extent that has enough.
+        let fits = free.iter().enumerate().filter(|(_, extent)| extent.len >= shape.free_list);
+        let best = fits.min_by_key(|(_, extent)| (extent.len, extent.start));
+        let index = best.map_or(0, |(index, _)| index);
+        let first = free.get(index).map_or(0, |extent| extent.start);
+        let count = free.get(index).map_or(0, |extent| extent.len.min(shape.free_list));
+        if count > 0 {
+            take(&mut free, index, first, count);
+        }
+        let list = (first..first + count).collect();
+        let stale = [Vec::new(), Vec::new()];
+        Group { ag, length, free, stale, list, chunks: Vec::new(), files: Vec::new() }
+    }
+
+    /// First block of the first inode chunk.
+    pub(super) fn first_chunk(&self) -> Option<u32> {
+        self.chunks.first().map(|chunk| chunk.start)
+    }
+
+    /// Takes the next inode, with a new chunk if need be: its number in the group. None if the
+    /// group is full.
+    pub(super) fn take_inode(&mut self, shape: &Shape) -> Option<u32> {
+        if self.chunks.last().is_none_or(|chunk| chunk.used == 64) {
+            self.take_chunk(shape)?;
+        }
+        let chunk = self.chunks.last_mut()?;
+        chunk.used += 1;
+        Some((chunk.start << shape.raw.sb_inopblog) + chunk.used - 1)
+    }
+
+    /// Blocks of inodes and files.
+    pub(super) fn taken(&self, shape: &Shape) -> u64 {
+        let files: u64 = self.files.iter().map(|file| u64::from(file.1)).sum();
+        files + u64::from(shape.chunk_blocks) * self.chunks.len() as u64
+    }
+
+    /// Records of the reverse map.
+    pub(super) fn rmap_count(&self, shape: &Shape) -> usize {
+        self.rmaps(shape).len()
+    }
+
+    /// Takes blocks for a file, all together and near `target`. None if nowhere so many lie
+    /// together.
+    pub(super) fn take_file(&mut self, target: u32, count: u32, ino: u64) -> Option<u32> {
+        let fits = self.free.iter().enumerate().filter(|(_, extent)| extent.len >= count);
+        let placed = fits.map(|(index, extent)| {
+            let last = extent.start + extent.len - count;
+            (index, target.saturating_sub(count).clamp(extent.start, last))
+        });
+        let (index, start) = placed.min_by_key(|&(_, start)| start.abs_diff(target))?;
+        self.take(index, start, count);
+        self.files.push((start, count, ino));
+        Some(start)
+    }
+
+    /// Takes blocks out of a free extent. A record that goes leaves the last one twice.
+    fn take(&mut self, index: usize, place: u32, count: u32) {
+        let last = [self.free.last().copied(), self.by_size().last().copied()];
+        let before = self.free.len();
+        take(&mut self.free, index, place, count);
+        for (stale, last) in self.stale.iter_mut().zip(last) {
+            match self.free.len().cmp(&before) {
+                Ordering::Less => stale.splice(0..0, last).for_each(drop),
+                Ordering::Greater => drop(stale.drain(..stale.len().min(1))),
+                Ordering::Equal => {}
+            }
+        }
+    }
+
+    /// Free extents, by size.
+    fn by_size(&self) -> Vec<FreeExtent> {
+        let mut list = self.free.clone();
+        list.sort_by_key(|extent| (extent.len, extent.start));
+        list
+    }
+
+    /// Takes the blocks of an inode chunk, the first that are free.
+    pub(super) fn take_chunk(&mut self, shape: &Shape) -> Option<u32> {
+        let place = self.free.iter().enumerate().find_map(|(index, extent)| {
+            let start = extent.start.next_multiple_of(shape.root_align);
+            (start + shape.chunk_blocks <= extent.start + extent.len).then_some((index, start))
+        });
+        let (index, start) = place?;
+        self.take(index, start, shape.chunk_blocks);
+        self.chunks.push(Chunk { start, used: 0 });
+        Some(start)
+    }
+
+    pub(super) fn free_blocks(&self) -> u64 {
+        self.free.iter().map(|extent| u64::from(extent.len)).sum()
+    }
+
+    /// Headers and roots, from the group's first block on; the superblock's sector is left out.
+    pub(super) fn headers(&self, shape: &Shape, geometry: &Geometry) -> Vec<u8> {
+        let (block, sector) = (geometry.block_size as usize, geometry.sector_size as usize);
+        let mut bytes = vec![0; shape.roots_end as usize * block];
+        let (headers, roots) = bytes.split_at_mut(shape.first_root as usize * block);
+        let mut sectors = headers.chunks_exact_mut(sector).skip(1);
+        let mut next = || sectors.next().expect("room for four sectors");
+        self.agf(shape, geometry, next());
+        self.agi(shape, geometry, next());
+        self.agfl(geometry, next());
+        for (root, data) in self.roots(shape).into_iter().zip(roots.chunks_exact_mut(block)) {
+            let place = AgBlock { ag: self.ag, block: root.block };
+            btree::init(root.kind, data, 0, &geometry.expect_ag(place));
+            let size = btree::Shape::of(root.kind).record;
+            let at = btree::Shape::of(root.kind).header;
+            let count = root.records.len() / size;
+            let end = at + root.records.len();
+            data[at..end].copy_from_slice(&root.records);
+            data[end..end + root.stale.len()].copy_from_slice(&root.stale);
+            btree::set_len(data, count);
+            verifier::update_lsn_crc(root.kind, data, 0);
+        }
+        bytes
+    }
+
+    fn agf(&self, shape: &Shape, geometry: &Geometry, sector: &mut [u8]) {
+        let options = &shape.options;
+        let address = geometry.header_sector(self.ag, AgHeader::Agf);
+        verifier::stamp(Kind::Agf, sector, &geometry.expect(address, None));
+        let mut block = shape.first_root + 3 + u32::from(options.finobt);
+        let agf = RawAgf::view_mut(sector).expect("a sector");
+        agf.agf_versionnum.set(VERSION);
+        agf.agf_seqno.set(self.ag);
+        agf.agf_length.set(self.length);
+        agf.agf_bno_root.set(shape.first_root);
+        agf.agf_cnt_root.set(shape.first_root + 1);
+        agf.agf_bno_level.set(1);
+        agf.agf_cnt_level.set(1);
+        if options.rmapbt {
+            agf.agf_rmap_root.set(block);
+            agf.agf_rmap_level.set(1);
+            agf.agf_rmap_blocks.set(1);
+            block += 1;
+        }
+        if options.reflink {
+            agf.agf_refcount_root.set(block);
+            agf.agf_refcount_level.set(1);
+            agf.agf_refcount_blocks.set(1);
+        }
+        let count = self.list.len() as u32;
+        agf.agf_flfirst.set(1);
+        agf.agf_fllast.set(count);
+        agf.agf_flcount.set(count);
+        agf.agf_freeblks.set(self.free_blocks() as u32);
+        agf.agf_longest.set(self.free.iter().map(|extent| extent.len).max().unwrap_or(0));
+        verifier::update_lsn_crc(Kind::Agf, sector, 0);
+    }
+
+    fn agi(&self, shape: &Shape, geometry: &Geometry, sector: &mut [u8]) {
+        let address = geometry.header_sector(self.ag, AgHeader::Agi);
+        verifier::stamp(Kind::Agi, sector, &geometry.expect(address, None));
+        let agi = RawAgi::view_mut(sector).expect("a sector");
+        agi.agi_versionnum.set(VERSION);
+        agi.agi_seqno.set(self.ag);
+        agi.agi_length.set(self.length);
+        agi.agi_root.set(shape.first_root + 2);
+        agi.agi_level.set(1);
+        agi.agi_newino.set(NULL32);
+        agi.agi_dirino.set(NULL32);
+        agi.agi_unlinked.iter_mut().for_each(|head| head.set(NULL32));
+        if shape.options.finobt {
+            agi.agi_free_root.set(shape.first_root + 3);
+            agi.agi_free_level.set(1);
+        }
+        if shape.options.inobtcount {
+            agi.agi_iblocks.set(1);
+            agi.agi_fblocks.set(1);
+        }
+        if let Some(chunk) = self.chunks.last() {
+            let count = 64 * self.chunks.len() as u32;
+            agi.agi_count.set(count);
+            agi.agi_freecount.set(count - self.chunks.iter().map(|chunk| chunk.used).sum::<u32>());
+            agi.agi_newino.set(geometry.block_agino(chunk.start));
+        }
+        verifier::update_lsn_crc(Kind::Agi, sector, 0);
+    }
+
+    fn agfl(&self, geometry: &Geometry, sector: &mut [u8]) {
+        let address = geometry.header_sector(self.ag, AgHeader::Agfl);
+        sector.fill(0xff);
+        sector[..crate::format::ag::AGFL_HEADER].fill(0);
+        verifier::stamp(Kind::Agfl, sector, &geometry.expect(address, None));
+        put_u32(sector, 4, self.ag);
+        for (index, &block) in self.list.iter().enumerate() {
+            set_agfl_block(sector, index as u32 + 1, block);
+        }
+        verifier::update_lsn_crc(Kind::Agfl, sector, 0);
+    }
+
+    /// The roots in the order of their blocks.
+    fn roots(&self, shape: &Shape) -> Vec<RootBlock> {
+        let options = &shape.options;
+        let mut chunks = self.chunks.clone();
+        chunks.sort_by_key(|chunk| chunk.start);
+        let all = chunks.iter().flat_map(|chunk| chunk.record(shape)).collect();
+        let free = chunks.iter().filter(|chunk| chunk.used < 64);
+        let free = free.flat_map(|chunk| chunk.record(shape)).collect();
+        let mut kinds = vec![
+            (Kind::FreeByBlock, bytes_of(&self.free, 8, FreeExtent::write)),
+            (Kind::FreeBySize, bytes_of(&self.by_size(), 8, FreeExtent::write)),
+            (Kind::Inobt, all),
+        ];
+        if options.finobt {
+            kinds.push((Kind::Finobt, free));
+        }
+        if options.rmapbt {
+            kinds.push((Kind::Rmap, bytes_of(&self.rmaps(shape), 24, Rmap::write)));
+        }
+        if options.reflink {
+            kinds.push((Kind::Refcount, Vec::new()));
+        }
+        let blocks = shape.first_root..;
+        let root = |((kind, records), block)| {
+            let stale = match kind {
+                Kind::FreeByBlock => bytes_of(&self.stale[0], 8, FreeExtent::write),
+                Kind::FreeBySize => bytes_of(&self.stale[1], 8, FreeExtent::write),
+                _ => Vec::new(),
+            };
+            RootBlock { kind, block, records, stale }
+        };
+        kinds.into_iter().zip(blocks).map(root).collect()
+    }
+
+    /// The owners of all blocks in use, neighbours of one owner joined.
+    fn rmaps(&self, shape: &Shape) -> Vec<Rmap> {
+        let options = &shape.options;
+        let first = shape.first_root;
+        let inode_trees = 1 + u32::from(options.finobt);
+        let mut list = vec![
+            (0, first, owner::FS),
+            (first, 2, owner::AG),
+            (first + 2, inode_trees, owner::INOBT),
+            (first + 2 + inode_trees, 1, owner::AG),
+        ];
+        if options.reflink {
+            list.push((first + 3 + inode_trees, 1, owner::REFC));
+        }
+        if self.ag == shape.log_place.0 {
+            list.push((shape.log_place.1, shape.raw.sb_logblocks.get(), owner::LOG));
+        }
+        list.extend(self.list.iter().map(|&block| (block, 1, owner::AG)));
+        let chunks = self.chunks.iter();
+        list.extend(chunks.map(|chunk| (chunk.start, shape.chunk_blocks, owner::INODES)));
+        list.extend(&self.files);
+        list.sort_unstable();
+        let mut out: Vec<Rmap> = Vec::new();
+        for (start, len, owner) in list {
+            match out.last_mut() {
+                Some(last) if last.owner == owner && last.start + last.len == start => {
+                    last.len += len;
+                }
+                _ => out.push(Rmap { start, len, owner, offset: 0 }),
+            }
+        }
+        out
+    }
+}
+
+impl Chunk {
+    fn record(&self, shape: &Shape) -> [u8; 16] {
+        let start = self.start << shape.raw.sb_inopblog;
+        let free = u64::MAX.checked_shl(self.used).unwrap_or(0);
+        let free_count = 64 - self.used as u8;
+        let record = InodeChunk { start, holes: 0, count: 64, free_count, free };
+        let mut bytes = [0; 16];
+        record.write(&mut bytes, shape.options.sparse);
+        bytes
+    }
+}
+
+/// A btree that is one leaf.
+struct RootBlock {
+    kind: Kind,
+    block: u32,
+    records: Vec<u8>,
+    /// What follows the records that count.
+    stale: Vec<u8>,
+}
+
+fn bytes_of<T>(list: &[T], size: usize, write: impl Fn(&T, &mut [u8])) -> Vec<u8> {
+    let mut bytes = vec![0; list.len() * size];
+    for (record, slot) in list.iter().zip(bytes.chunks_exact_mut(size)) {
+        write(record, slot);
+    }
+    bytes
+}
