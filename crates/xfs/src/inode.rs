@@ -26,7 +26,6 @@ use crate::format::inode::{CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore, fork
 use crate::format::{At, CorruptKind, Geometry, Kind, u32_at, verifier};
 use crate::inode::create_batch::CreateBatch;
 use crate::inode::io::FileIo;
-use crate::log::dquot_item::Charge;
 use crate::log::inode_item::{Image, InodeFields, InodeItem, InodePlace};
 use crate::trans::Trans;
 use dir_space::SpaceHints;
@@ -222,6 +221,7 @@ impl Inode {
             fork,
             blocks: &mut blocks,
             near: geometry.ino_place(self.ino).0,
+            content: Some(self.item.content()),
         };
         let result = change(cx, &mut edit);
         self.with(cx, |state| state.core.blocks = blocks);
@@ -449,7 +449,11 @@ impl Xfs {
                 return Err(Errno::ESTALE);
             }
             self.attach_quota(cx, &core)?;
-            item.set_charge(Charge::of(&slot));
+            let content = match core.is_realtime() {
+                true => self.reader.read_extents(cx, ino, &forks.data, &mut |_| ()),
+                false => Ok(Vec::new()),
+            };
+            item.begin_charge(&slot, &content.map_err(|fault| self.fault(fault))?);
         }
         Ok(Inode::new(self, item, forks, core))
     }

@@ -245,7 +245,7 @@ impl Xfs {
         let beside = Beside { realtime: options.realtime.is_some(), log: options.log.is_some() };
         check_features(&geometry, options.read_only, beside)?;
         recovery::check_log_device(&geometry, options.log.as_ref())?;
-        let realtime = realtime::of_mount(&geometry, &raw, &options)?;
+        let realtime = realtime::of_mount(&geometry, &options)?;
         if let Some(device) = &realtime {
             realtime::check_device(cx, device, &geometry)?;
         }

@@ -312,7 +312,7 @@ pub(super) fn hold_new(
         return Ok(Default::default());
     }
     let owners = owners_of_new(cx, parent, node);
-    let usage = Usage { blocks: blocks as i64, inodes: 1 };
+    let usage = Usage { inodes: 1, ..Usage::of_blocks(blocks) };
     let own = fs.reserve_quota(cx, &owners, usage)?;
     let directory = match name {
         Some(name) => hold_name(fs, cx, parent, name)?,

@@ -23,6 +23,7 @@ pub(crate) mod reservations;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::Sector;
 use rt::Cx;
@@ -429,7 +430,7 @@ impl Trans {
         else {
             return;
         };
-        let new = Charge::of(image);
+        let new = Charge::of(image, item.content().load(Ordering::Relaxed));
         let old = item.set_charge(new);
         if old == new {
             return;

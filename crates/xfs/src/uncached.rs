@@ -19,7 +19,6 @@ use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::{self, ForkFormat, InodeCore};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind, verifier};
 use crate::ialloc::cluster_of;
-use crate::log::dquot_item::Charge;
 use crate::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use crate::trans::Trans;
 
@@ -49,8 +48,13 @@ impl UncachedInode {
         inode::verify(&image, ino, geometry)?;
         let core = InodeCore::parse(&image, ino, geometry)?;
         let item = InodeItem::new(InodePlace { ino: ino.0, cluster, offset: offset as u32 });
-        item.set_charge(Charge::of(&image));
-        Ok(UncachedInode { ino, core, image, item })
+        item.begin_charge(&image, &[]);
+        let inode = UncachedInode { ino, core, image, item };
+        if inode.core.is_realtime() && space.log.dquots().is_some() {
+            let fork = inode.whole_fork(cx, space, Which::Data)?;
+            inode.item.begin_charge(&inode.image, fork.extents.as_deref().unwrap_or_default());
+        }
+        Ok(inode)
     }
 
     /// A new inode.
@@ -153,7 +157,9 @@ impl UncachedInode {
         which: Which,
     ) -> MapEdit<'a> {
         let near = space.geometry.ino_place(self.ino).0;
-        MapEdit { space, ino: self.ino, which, fork, blocks: &mut self.core.blocks, near }
+        let content = Some(self.item.content());
+        let blocks = &mut self.core.blocks;
+        MapEdit { space, ino: self.ino, which, fork, blocks, near, content }
     }
 
     /// The extents of a fork in order.

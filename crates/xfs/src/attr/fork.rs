@@ -128,7 +128,7 @@ impl AttrEdit<'_> {
         let fork = self.forks.get_mut(which);
         fork.make_bytes();
         let blocks = &mut self.core.blocks;
-        (MapEdit { space, ino, which, fork, blocks, near }, &mut *self.trans)
+        (MapEdit { space, ino, which, fork, blocks, near, content: None }, &mut *self.trans)
     }
 
     /// Puts the border between the forks at another place.

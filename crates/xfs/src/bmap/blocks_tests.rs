@@ -40,7 +40,8 @@ impl File {
     fn edit<R>(&mut self, space: &Space, f: impl FnOnce(&mut FileBlocks<'_, '_>) -> R) -> R {
         let near = AgBlock { ag: 1, block: 0 };
         let (fork, blocks) = (&mut self.fork, &mut self.blocks);
-        let mut edit = MapEdit { space, ino: INO, which: Which::Data, fork, blocks, near };
+        let mut edit =
+            MapEdit { space, ino: INO, which: Which::Data, fork, blocks, near, content: None };
         f(&mut FileBlocks { edit: &mut edit, reflink: false })
     }
 }
@@ -166,7 +167,7 @@ fn convert_and_stop(cx: &mut Cx, image: &Path, ino: Ino) {
     trans.join_inode(cx, &item);
     let (near, which) = (geometry.ino_place(ino).0, Which::Data);
     let (fork, blocks) = (&mut fork, &mut core.blocks);
-    let mut edit = MapEdit { space: &space, ino, which, fork, blocks, near };
+    let mut edit = MapEdit { space: &space, ino, which, fork, blocks, near, content: None };
     let mut file = FileBlocks { edit: &mut edit, reflink: false };
     assert!(file.convert(cx, &mut trans, 64..128).expect("marked"));
     core.extents = fork.count;

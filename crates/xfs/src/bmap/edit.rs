@@ -2,6 +2,7 @@
 //! holds them, a list in the inode or a btree.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use base::{FsBlock, Ino};
 use rt::Cx;
@@ -33,6 +34,8 @@ pub(crate) struct MapEdit<'a> {
     pub blocks: &'a mut u64,
     /// Where blocks of the btree should lie.
     pub near: AgBlock,
+    /// Blocks of the realtime section that the fork has, where somebody counts them.
+    pub content: Option<&'a AtomicI64>,
 }
 
 /// The btree below a root in the inode.
@@ -266,6 +269,10 @@ impl MapEdit<'_> {
         }
         replace(self.fork.extents.as_mut().expect("the extents were read"), range, &new);
         self.fork.count = total as u64;
+        if let Some(content) = self.content.filter(|_| self.fork.realtime) {
+            let sum = |list: &[Extent]| list.iter().map(|it| i64::from(it.count)).sum::<i64>();
+            content.fetch_add(sum(&new) - sum(&old), Ordering::Relaxed);
+        }
         if self.fork.format == ForkFormat::Btree {
             self.make_list(cx, trans)?;
         }

@@ -122,7 +122,8 @@ fn maps_change_form_and_hold_what_the_file_has() {
                 let near = AgBlock { ag: 1, block: 0 };
                 let which = Which::Data;
                 let (space, fork, blocks) = (&*space, &mut fork, &mut blocks);
-                let mut edit = MapEdit { space, ino: INO, which, fork, blocks, near };
+                let mut edit =
+                    MapEdit { space, ino: INO, which, fork, blocks, near, content: None };
                 change(cx, &mut trans, &mut edit, &mut file, &mut rng, round < 500);
             }
             let extents = fork.extents.clone().expect("extents");
@@ -144,7 +145,8 @@ fn maps_change_form_and_hold_what_the_file_has() {
         let near = AgBlock { ag: 1, block: 0 };
         let (fork, blocks) = (&mut fork, &mut blocks);
         let which = Which::Data;
-        let mut edit = MapEdit { space: &space, ino: INO, which, fork, blocks, near };
+        let mut edit =
+            MapEdit { space: &space, ino: INO, which, fork, blocks, near, content: None };
         edit.remove(cx, &mut trans, 0..FILE).expect("all gone");
         trans.commit(cx).expect("a commit");
         assert_eq!((fork.format, *blocks), (ForkFormat::Extents, 0));

@@ -147,7 +147,9 @@ impl Checker<'_> {
             return Ok(None);
         };
         if fork.realtime {
-            *blocks += list.iter().map(|extent| u64::from(extent.count)).sum::<u64>();
+            let content = list.iter().map(|extent| u64::from(extent.count)).sum::<u64>();
+            *blocks += content;
+            self.count_content(&subject.core, content);
             self.claim_realtime(subject.ino, &list);
             return Ok(Some(list));
         }

@@ -37,7 +37,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Counts an inode in use for its owners.
+    /// Counts an inode in use for its owners; what its content has of the realtime section is not
+    /// known yet.
     pub(super) fn count_usage(&mut self, ino: Ino, core: &InodeCore) {
         if self.quota_inos.contains(&Some(ino.0)) || core.flags2.contains(Flags2::METADATA) {
             return;
@@ -46,6 +47,15 @@ impl Checker<'_> {
             let sum = self.usage.entry(core.owners().id(kind)).or_default();
             sum.blocks += core.blocks as i64;
             sum.inodes += 1;
+        }
+    }
+
+    /// Counts blocks of an inode as those of the realtime section that they are.
+    pub(super) fn count_content(&mut self, core: &InodeCore, blocks: u64) {
+        for kind in self.checked_kinds() {
+            let sum = self.usage.entry(core.owners().id(kind)).or_default();
+            sum.blocks -= blocks as i64;
+            sum.realtime += blocks as i64;
         }
     }
 
@@ -84,13 +94,15 @@ impl Checker<'_> {
     fn compare_usage(&mut self, at: At, id: DquotId, found: Usage, expected: Usage) {
         if found != expected {
             let detail = format!(
-                "{} {} has {} blocks and {} inodes, counted {} and {}",
+                "{} {} has {} blocks, {} inodes and {} realtime blocks, counted {}, {} and {}",
                 id.kind.name(),
                 id.id,
                 found.blocks,
                 found.inodes,
+                found.realtime,
                 expected.blocks,
-                expected.inodes
+                expected.inodes,
+                expected.realtime
             );
             self.findings.add(Rule::QuotaUsage, at, detail);
         }
@@ -132,5 +144,9 @@ impl Checker<'_> {
 type Record = Result<(DquotId, Usage), crate::format::Corrupt>;
 
 fn usage_of(raw: &RawDquot) -> Usage {
-    Usage { blocks: raw.d_bcount.get() as i64, inodes: raw.d_icount.get() as i64 }
+    Usage {
+        blocks: raw.d_bcount.get() as i64,
+        inodes: raw.d_icount.get() as i64,
+        realtime: raw.d_rtbcount.get() as i64,
+    }
 }

@@ -123,7 +123,7 @@ impl DataFile<'_> {
     /// inode is locked for writing. May park.
     ///
     /// # Errors
-    /// `ENOSPC`, `EIO`, `EUCLEAN`, `EROFS`.
+    /// `ENOSPC`, `EDQUOT`, `EIO`, `EUCLEAN`, `EROFS`.
     pub(super) fn preallocate_realtime(
         &self,
         cx: &mut Cx,
@@ -137,16 +137,19 @@ impl DataFile<'_> {
         if self.realtime_space()?.available() == 0 {
             return Err(Errno::ENOSPC);
         }
+        let hole = at..at + mapped.count;
+        let unit = u64::from(self.fs.geometry().realtime.extent_blocks);
+        let count = hole.end.next_multiple_of(unit) - hole.start / unit * unit;
+        let hold = self.fs.reserve_quota_blocks(cx, self.inode, count)?;
         let reserved = self.reserve_for_trees()?;
         let guard = self.inode.writeback.lock(cx);
-        let hole = at..at + mapped.count;
         let found = self.change_realtime(cx, |cx, trans, realtime, file| {
             file.allocate_realtime(cx, trans, realtime, hole)
         });
         // What a failed write leaves behind the end goes when the file is closed.
         self.inode.io.lock(cx).ahead = true;
         self.fs.ahead.lock(cx).insert(self.inode.ino);
-        drop((guard, reserved));
+        drop((guard, reserved, hold));
         found?.map(|extent| extent.end()).ok_or(Errno::ENOSPC)
     }
 

@@ -180,6 +180,11 @@ pub struct DquotId {
 }
 
 impl RawDquot {
+    /// Whether the id has anything.
+    pub fn is_used(&self) -> bool {
+        self.d_bcount.get() | self.d_icount.get() | self.d_rtbcount.get() != 0
+    }
+
     /// A record of an id that uses nothing and has no limits.
     pub fn new(DquotId { kind, id }: DquotId, bigtime: bool) -> RawDquot {
         let mut raw = RawDquot::zeroed();

@@ -1,11 +1,13 @@
 //! Quota as the operations of a mount ask for it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::Errno;
 use rt::Cx;
 
 use crate::Xfs;
+use crate::format::Section;
 use crate::format::inode::InodeCore;
 use crate::inode::Inode;
 use crate::log::dquot_item::{DquotList, Owners, Usage};
@@ -57,7 +59,7 @@ impl Xfs {
         }
     }
 
-    /// Reserves blocks for the owners of an inode. As [`Xfs::reserve_quota`].
+    /// Reserves blocks of its content for the owners of an inode. As [`Xfs::reserve_quota`].
     ///
     /// # Errors
     /// As [`Xfs::reserve_quota`].
@@ -71,7 +73,8 @@ impl Xfs {
             return Ok(QuotaHold::default());
         }
         let owners = self.owners_of(cx, inode);
-        self.reserve_quota(cx, &owners, Usage::of_blocks(blocks))
+        let section = Section::of(inode.is_realtime(cx));
+        self.reserve_quota(cx, &owners, Usage::of_content(section, blocks))
     }
 
     /// Asks whether an inode may get other owners, who hold their limits unless root gives it to
@@ -88,7 +91,11 @@ impl Xfs {
         let Some(quota) = self.quota() else { return Ok(QuotaHold::default()) };
         let (old, blocks) = inode.with(cx, |state| (state.core.owners(), state.core.blocks));
         let delayed = inode.io.lock(cx).delayed.len();
-        let usage = Usage { blocks: (blocks + delayed) as i64, inodes: 1 };
+        let realtime = match inode.is_realtime(cx) {
+            true => inode.item.content().load(Ordering::Relaxed),
+            false => 0,
+        };
+        let usage = Usage { blocks: (blocks + delayed) as i64 - realtime, inodes: 1, realtime };
         let list = quota.dquots(cx, new).map_err(|error| self.fail(error))?;
         let kept = |kind| old.id(kind) == new.id(kind);
         let list = list.into_iter().filter(|dquot| !kept(dquot.id.kind)).collect();

@@ -20,8 +20,8 @@ use zerocopy::IntoBytes;
 
 use crate::buf::{Buf, BufMap, BufOps};
 use crate::format::dquot::{self, DQUOT_SIZE, DquotId, QuotaFlags, RECORD_SIZE, RawDquot};
-use crate::format::inode::Flags2;
-use crate::format::{u16_at, u32_at, u64_at};
+use crate::format::inode::{Flags, Flags2};
+use crate::format::{Section, u16_at, u32_at, u64_at};
 use crate::log::item::{ItemCore, LogVec};
 
 /// Type of a quota record in the log.
@@ -37,17 +37,36 @@ pub(crate) static DQUOT_BLOCK: BufOps =
 /// project.
 pub(crate) const LOG_BYTES: u32 = 6 * (HEADER + DQUOT_SIZE + 2 * 12) as u32;
 
-/// Blocks and inodes, or a change of both.
+/// Blocks and inodes, or a change of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Usage {
     pub blocks: i64,
     pub inodes: i64,
+    /// Blocks of the realtime section, which have limits of their own.
+    pub realtime: i64,
 }
 
 impl Usage {
     /// So many blocks.
     pub fn of_blocks(blocks: u64) -> Usage {
-        Usage { blocks: blocks as i64, inodes: 0 }
+        Usage { blocks: blocks as i64, ..Usage::default() }
+    }
+
+    /// So many blocks of the content of a file.
+    pub fn of_content(section: Section, blocks: u64) -> Usage {
+        match section {
+            Section::Data => Usage::of_blocks(blocks),
+            Section::Realtime => Usage { realtime: blocks as i64, ..Usage::default() },
+        }
+    }
+
+    /// What is more than in another.
+    fn beyond(self, before: Usage) -> Usage {
+        Usage {
+            blocks: self.blocks - before.blocks,
+            inodes: self.inodes - before.inodes,
+            realtime: self.realtime - before.realtime,
+        }
     }
 }
 
@@ -80,14 +99,17 @@ pub(crate) struct Charge {
 
 impl Charge {
     /// That of an inode as it stands on the disk; a free one charges nothing, nor does one of the
-    /// file system itself.
-    pub fn of(image: &[u8]) -> Charge {
+    /// file system itself. Of a file in the realtime section so many blocks lie there.
+    pub fn of(image: &[u8], content: i64) -> Charge {
         if image[2..4] == [0, 0] || Flags2::of(image).contains(Flags2::METADATA) {
             return Charge::default();
         }
         let project = u32::from(u16_at(image, 20)) | u32::from(u16_at(image, 22)) << 16;
         let owners = Owners { uid: u32_at(image, 8), gid: u32_at(image, 12), project };
-        Charge { owners, usage: Usage { blocks: u64_at(image, 64) as i64, inodes: 1 } }
+        let flags = Flags::from_bits_retain(u16_at(image, 90));
+        let realtime = if flags.contains(Flags::REALTIME) { content } else { 0 };
+        let blocks = u64_at(image, 64) as i64 - realtime;
+        Charge { owners, usage: Usage { blocks, inodes: 1, realtime } }
     }
 }
 
@@ -158,6 +180,10 @@ impl State {
         [self.raw.d_blk_hardlimit.get(), self.raw.d_blk_softlimit.get()]
     }
 
+    fn realtime_limits(&self) -> [u64; 2] {
+        [self.raw.d_rtb_hardlimit.get(), self.raw.d_rtb_softlimit.get()]
+    }
+
     fn inode_limits(&self) -> [u64; 2] {
         [self.raw.d_ino_hardlimit.get(), self.raw.d_ino_softlimit.get()]
     }
@@ -171,6 +197,9 @@ impl State {
         let begun = now + u64::from(grace.blocks);
         let end = end_of_grace(self.raw.d_bcount.get(), self.block_limits(), Timer { old, begun });
         self.raw.d_btimer = self.raw.timer(end);
+        let old = self.raw.seconds(self.raw.d_rtbtimer);
+        let (used, limits) = (self.raw.d_rtbcount.get(), self.realtime_limits());
+        self.raw.d_rtbtimer = self.raw.timer(end_of_grace(used, limits, Timer { old, begun }));
         let old = self.raw.seconds(self.raw.d_itimer);
         let begun = now + u64::from(grace.inodes);
         let end = end_of_grace(self.raw.d_icount.get(), self.inode_limits(), Timer { old, begun });
@@ -180,7 +209,8 @@ impl State {
     fn apply(&mut self, change: &DquotChange, block_size: u64) {
         let raw = &mut self.raw;
         match *change {
-            DquotChange::Add(Usage { blocks, inodes }) => {
+            DquotChange::Add(Usage { blocks, inodes, realtime }) => {
+                raw.d_rtbcount.set(raw.d_rtbcount.get().saturating_add_signed(realtime));
                 raw.d_bcount.set(raw.d_bcount.get().saturating_add_signed(blocks));
                 raw.d_icount.set(raw.d_icount.get().saturating_add_signed(inodes));
             }
@@ -221,11 +251,15 @@ impl DquotItem {
         let raw = &state.raw;
         let blocks = raw.d_bcount.get().saturating_add_signed(state.reserved.blocks + want.blocks);
         let inodes = raw.d_icount.get().saturating_add_signed(state.reserved.inodes + want.inodes);
+        let held = state.reserved.realtime + want.realtime;
+        let realtime = raw.d_rtbcount.get().saturating_add_signed(held);
         let over = |timer, now| raw.seconds(timer) != 0 && now > raw.seconds(timer);
         let fits = |now: u64| {
-            let [block_over, inode_over] = [over(raw.d_btimer, now), over(raw.d_itimer, now)];
+            let timers = [raw.d_btimer, raw.d_itimer, raw.d_rtbtimer];
+            let [block_over, inode_over, realtime_over] = timers.map(|timer| over(timer, now));
             (want.blocks <= 0 || within(blocks, state.block_limits(), block_over))
                 && (want.inodes <= 0 || within(inodes, state.inode_limits(), inode_over))
+                && (want.realtime <= 0 || within(realtime, state.realtime_limits(), realtime_over))
         };
         if self.id.id != 0 && now.is_some_and(|now| !fits(now)) {
             let project = self.id.kind == Kind::Project;
@@ -233,6 +267,7 @@ impl DquotItem {
         }
         state.reserved.blocks += want.blocks;
         state.reserved.inodes += want.inodes;
+        state.reserved.realtime += want.realtime;
         Ok(())
     }
 
@@ -241,6 +276,7 @@ impl DquotItem {
         let reserved = &mut self.state.lock_irq().reserved;
         reserved.blocks -= usage.blocks;
         reserved.inodes -= usage.inodes;
+        reserved.realtime -= usage.realtime;
     }
 
     /// Carries a change out and formats the record. The item is pinned.
@@ -373,19 +409,18 @@ impl DquotTable {
         let mut list = SmallVec::new();
         for kind in self.kinds() {
             let (from, to) = (old.owners.id(kind), new.owners.id(kind));
-            let mut add = |id, blocks, inodes| -> Option<()> {
-                if blocks != 0 || inodes != 0 {
+            let mut add = |id, usage: Usage| -> Option<()> {
+                if usage != Usage::default() {
                     let item = self.find(id)?;
-                    list.push(DquotAdd { item, usage: Usage { blocks, inodes } });
+                    list.push(DquotAdd { item, usage });
                 }
                 Some(())
             };
-            let (before, after) = (old.usage, new.usage);
             if from == to {
-                add(to, after.blocks - before.blocks, after.inodes - before.inodes)?;
+                add(to, new.usage.beyond(old.usage))?;
             } else {
-                add(from, -before.blocks, -before.inodes)?;
-                add(to, after.blocks, after.inodes)?;
+                add(from, Usage::default().beyond(old.usage))?;
+                add(to, new.usage)?;
             }
         }
         Some(list)

@@ -7,12 +7,13 @@
 //! Source: "XFS Algorithms and Data Structures", chapter on the journaling log; `xfs_logprint -i`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use rt::{Cx, Semaphore, SpinLock};
 
 use crate::buf::{Buf, BufMap};
 use crate::format::btree::Shape;
+use crate::format::extent::Extent;
 use crate::format::inode::MetadataType;
 use crate::format::{Kind, verifier};
 use crate::log::dquot_item::Charge;
@@ -108,6 +109,8 @@ pub struct InodeItem {
     core: ItemCore,
     /// What its owners' accounts have for it.
     charge: SpinLock<Charge>,
+    /// Blocks that its content has of the realtime section, where usage is counted.
+    content: AtomicI64,
 }
 
 impl InodeItem {
@@ -119,7 +122,33 @@ impl InodeItem {
         let state = SpinLock::named("xfs inode item", state);
         let (lock, owner) = (Semaphore::named("xfs inode", 1), AtomicU64::new(0));
         let charge = SpinLock::named("xfs inode charge", Charge::default());
-        Arc::new(InodeItem { place, lock, owner, state, core: ItemCore::new(), charge })
+        Arc::new(InodeItem {
+            place,
+            lock,
+            owner,
+            state,
+            core: ItemCore::new(),
+            charge,
+            content: 0.into(),
+        })
+    }
+
+    /// Blocks that its content has of the realtime section; whoever changes the map keeps it right.
+    pub(crate) fn content(&self) -> &AtomicI64 {
+        &self.content
+    }
+
+    /// Says that its owners' accounts have for it what the image says, whose content has so much of
+    /// the realtime section.
+    pub(crate) fn begin_charge(&self, image: &[u8], content: &[Extent]) {
+        let blocks = content.iter().map(|extent| i64::from(extent.count)).sum();
+        self.content.store(blocks, Ordering::Relaxed);
+        self.set_charge(Charge::of(image, blocks));
+    }
+
+    /// What its owners' accounts have for it.
+    pub(crate) fn charge(&self) -> Charge {
+        *self.charge.lock_irq()
     }
 
     /// Says what its owners' accounts have for it, from now on; returns what they had.

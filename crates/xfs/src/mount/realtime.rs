@@ -13,13 +13,11 @@ use crate::alloc::realtime_trees::{GroupTrees, TreeInode};
 use crate::bmap::{Which, runs};
 use crate::buf::meta::Reader;
 use crate::error::Result;
-use crate::format::dquot::QuotaFlags;
 use crate::format::inode::ForkFormat;
 use crate::format::super_block::section::{CRC, MAGIC, UUID};
-use crate::format::{At, CorruptKind, Geometry, Kind, RawSuper, u32_at, verifier};
+use crate::format::{At, CorruptKind, Geometry, Kind, u32_at, verifier};
 use crate::fs::options::{BesideDevice, MountOptions};
 use crate::metadir::{self, RealtimeInos};
-use crate::quota::QuotaMode;
 use crate::uncached::UncachedInode;
 
 /// What errors call the first block of a section in groups.
@@ -27,10 +25,9 @@ const WHAT: &str = "realtime superblock";
 /// The device of the realtime section, where the file system has one and the mount names it.
 ///
 /// # Errors
-/// A mount for writing names none; it is too short; what cannot be written beside it.
+/// The file system has no section; the device is too short.
 pub(super) fn of_mount(
     geometry: &Geometry,
-    raw: &RawSuper,
     options: &MountOptions,
 ) -> std::result::Result<Option<Arc<Queue>>, MountError> {
     let wanted = geometry.realtime.blocks;
@@ -42,14 +39,6 @@ pub(super) fn of_mount(
     let wanted = wanted.saturating_mul(geometry.block_sectors());
     if wanted > sectors {
         return Err(MountError::RealtimeSize { sectors, wanted });
-    }
-    let counts = match options.quota {
-        QuotaMode::Off => false,
-        QuotaMode::Count(_) => true,
-        QuotaMode::AsBefore => !QuotaFlags::of(raw).is_empty(),
-    };
-    if counts && !options.read_only {
-        return Err(MountError::Mode("quota beside a realtime section"));
     }
     Ok(Some(queue))
 }

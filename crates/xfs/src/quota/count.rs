@@ -9,11 +9,13 @@ use vfs::quota::Kind;
 use super::Quota;
 use crate::buf::INODE_CLUSTER;
 use crate::error::Result;
+use crate::format::Corrupt;
 use crate::format::dquot::{self, DquotId};
-use crate::format::inode;
+use crate::format::inode::{self, InodeCore};
 use crate::ialloc::{Inodes, cluster_of};
 use crate::log::dquot_item::{Charge, DquotChange, Usage};
 use crate::trans::{Trans, reservations};
+use crate::uncached::UncachedInode;
 
 /// Records that one transaction changes.
 const AT_ONCE: usize = 30;
@@ -39,6 +41,7 @@ impl Quota {
                     let sum = counted.entry(charge.owners.id(kind)).or_default();
                     sum.blocks += charge.usage.blocks;
                     sum.inodes += charge.usage.inodes;
+                    sum.realtime += charge.usage.realtime;
                 }
             }
         }
@@ -50,9 +53,17 @@ impl Quota {
         let (cluster, offset) = cluster_of(geometry, ino);
         let size = geometry.inode_size as usize;
         let buf = self.space.log.bufs().read(cx, &[cluster], &INODE_CLUSTER)?;
-        Ok(buf.with_range(offset, size, |slot| {
-            inode::verify(slot, ino, geometry).map(|()| Charge::of(slot))
-        })?)
+        let realtime = buf.with_range(offset, size, |slot| {
+            inode::verify(slot, ino, geometry)?;
+            let core = InodeCore::parse(slot, ino, geometry)?;
+            Ok::<_, Corrupt>((core.is_realtime(), Charge::of(slot, 0)))
+        });
+        drop(buf);
+        match realtime? {
+            // How much of its blocks lies in the section is in the map.
+            (true, _) => Ok(UncachedInode::read(cx, &self.space, ino)?.item.charge()),
+            (false, charge) => Ok(charge),
+        }
     }
 
     /// Makes the records of a kind say what was counted. May park.
@@ -71,8 +82,10 @@ impl Quota {
                 let raw = item.raw();
                 let blocks = usage.blocks - raw.d_bcount.get() as i64;
                 let inodes = usage.inodes - raw.d_icount.get() as i64;
-                if blocks != 0 || inodes != 0 {
-                    changes.push((item, DquotChange::Add(Usage { blocks, inodes })));
+                let realtime = usage.realtime - raw.d_rtbcount.get() as i64;
+                let missing = Usage { blocks, inodes, realtime };
+                if missing != Usage::default() {
+                    changes.push((item, DquotChange::Add(missing)));
                 }
             }
             let log = &self.space.log;
@@ -95,8 +108,7 @@ impl Quota {
             {
                 let id = DquotId { kind, id };
                 let Some(found) = file.read(cx, &self.space, id)? else { continue };
-                let used = found.raw.d_bcount.get() | found.raw.d_icount.get() != 0;
-                if used && !counted.contains_key(&id) {
+                if found.raw.is_used() && !counted.contains_key(&id) {
                     list.insert(id, Usage::default());
                 }
             }

@@ -192,7 +192,7 @@ impl Quota {
                 for id in ids.map_while(|id| u32::try_from(id).ok()) {
                     let id = DquotId { kind, id };
                     let Some(found) = file.read(cx, &self.space, id)? else { continue };
-                    if found.raw.d_bcount.get() | found.raw.d_icount.get() != 0 {
+                    if found.raw.is_used() {
                         self.table.keep(DquotItem::new(id, found.place, found.raw));
                     }
                 }

@@ -18,7 +18,7 @@ use testkit::fsx::space::Cost;
 use testkit::{judge, newest, trials};
 use vfs::{FallocMode, FileSystem, SetAttr};
 use xfs::mount::options::BesideDevice;
-use xfs::{CheckOptions, MountOptions, Xfs};
+use xfs::{CheckOptions, MountOptions, QuotaMode, Xfs};
 
 /// Bytes of the data part; the section has the rest.
 const DATA: u64 = 40 << 20;
@@ -305,6 +305,95 @@ fn files_of_the_section_share_blocks() {
             sound(section, cx, &device, "removed");
         });
     }
+}
+
+/// Everybody is counted, and limits hold.
+fn mount_counted(cx: &mut Cx, device: &Arc<MemoryDevice>) -> Arc<Xfs> {
+    let quota = QuotaMode::Count([Some(true); 3]);
+    let options = MountOptions { read_only: false, quota, ..MountOptions::default() };
+    mount(cx, device.clone(), 8 << 20, options)
+}
+
+/// Goal: what files have of the section is counted apart, after every change, over a power cut and
+/// by a count of all inodes. Method: operations in turns as user 7 and with other owners; our check
+/// and both `xfs_repair -n` compare the records with the inodes; the last mount counts anew.
+#[test]
+fn what_files_have_of_the_section_is_counted() {
+    for section in [WIDE, SHARED, MAPPED] {
+        crate::support::in_world(move |cx| {
+            let device = section.fresh(cx, DATA + (24 << 20));
+            let fs = mount_counted(cx, &device);
+            let root = fs.root();
+            let open = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+            fs.setattr(cx, root, &open).expect("chmod");
+            let [a, b] = ["a", "b"].map(|name| crate::world::file(cx, &fs, root, name));
+            let give = SetAttr { uid: Some(7), gid: Some(8), ..SetAttr::default() };
+            fs.setattr(cx, a, &give).expect("chown");
+            fs.write(cx, a, 0, &fill(1, 900_000)).expect("write");
+            fs.fallocate(cx, a, FallocMode::PunchHole, 100_000, 300_000).expect("punch");
+            fs.write(cx, b, 500_000, &fill(2, 100_000)).expect("write");
+            if section.trees.starts_with("reflink=1") {
+                fs.clone_range(cx, (a, 0), (b, 0), 65536).expect("clone");
+                fs.write(cx, b, 5000, &fill(3, 10_000)).expect("write");
+            }
+            fs.fallocate(cx, b, FallocMode::Allocate { keep_size: false }, 600_000, 1_000_000)
+                .expect("fallocate");
+            fs.setattr(cx, b, &give).expect("chown");
+            fs.sync(cx).expect("sync");
+            let cut = loaded(&device.snapshot());
+            let short = SetAttr { size: Some(10_000), ..SetAttr::default() };
+            fs.setattr(cx, a, &short).expect("truncate");
+            fs.unlink(cx, root, b"b").expect("unlink");
+            fs.unmount(cx).expect("unmount");
+            sound(section, cx, &device, "changed");
+            let fs = mount_counted(cx, &cut);
+            fs.unlink(cx, root, b"a").expect("unlink");
+            fs.unmount(cx).expect("unmount");
+            sound(section, cx, &cut, "cut");
+            // A mount that counts nobody forgets what was counted.
+            let off = MountOptions { quota: QuotaMode::Off, ..MountOptions::default() };
+            let fs = mount(cx, cut.clone(), 8 << 20, MountOptions { read_only: false, ..off });
+            crate::world::file(cx, &fs, root, "c");
+            fs.unmount(cx).expect("unmount");
+            let fs = mount_counted(cx, &cut);
+            fs.unmount(cx).expect("unmount");
+            sound(section, cx, &cut, "counted anew");
+        });
+    }
+}
+
+/// Goal: a limit of the section that the newest xfs_db set holds: `EDQUOT` when it is reached, and
+/// nothing more is taken.
+#[test]
+fn limits_of_the_section_hold() {
+    crate::support::in_world(|cx| {
+        let section = SHARED;
+        let device = section.fresh(cx, DATA + (24 << 20));
+        let fs = mount_counted(cx, &device);
+        let root = fs.root();
+        let a = crate::world::file(cx, &fs, root, "a");
+        let give = SetAttr { uid: Some(7), ..SetAttr::default() };
+        fs.setattr(cx, a, &give).expect("chown");
+        fs.write(cx, a, 0, &fill(1, 8192)).expect("write");
+        fs.unmount(cx).expect("unmount");
+        let [data, rest] = files(&device);
+        let words = "write diskdq.rtb_hardlimit 10";
+        let args: [&dyn AsRef<std::ffi::OsStr>; 8] =
+            [&"-x", &"-R", &rest.path(), &"-c", &"dquot -u 7", &"-c", &words, &data.path()];
+        newest::run_ok("xfs_db", &args);
+        let mut image = testkit::image::read(data.path());
+        image.resize(DATA as usize, 0);
+        image.extend(testkit::image::read(rest.path()));
+        let device = loaded(&image);
+        let fs = mount_counted(cx, &device);
+        fs.write(cx, a, 8192, &fill(2, 8 * 4096)).expect("ten blocks");
+        assert_eq!(fs.write(cx, a, 10 * 4096, b"x"), Err(base::Errno::EDQUOT));
+        let all = FallocMode::Allocate { keep_size: false };
+        assert_eq!(fs.fallocate(cx, a, all, 0, 11 * 4096), Err(base::Errno::EDQUOT));
+        fs.write(cx, a, 100, b"within").expect("no new block");
+        fs.unmount(cx).expect("unmount");
+        sound(section, cx, &device, "limited");
+    });
 }
 
 /// What `md5sum` says of some bytes.
