@@ -1,5 +1,6 @@
 //! Runs COUNT operations of one kind on an XFS in memory, for counting instructions per operation:
-//! `xfs_operations create|unlink COUNT`. The same for ext4 is `operations` of its crate.
+//! `xfs_operations create|create-parents|unlink COUNT`; `create-parents` with a pointer from each
+//! file to its directory. The same for ext4 is `operations` of its crate.
 
 use std::sync::Arc;
 
@@ -18,10 +19,10 @@ fn name(n: u64) -> String {
     format!("file-{n:08}")
 }
 
-fn mount(cx: &mut Cx) -> Arc<Xfs> {
+fn mount(cx: &mut Cx, parent: bool) -> Arc<Xfs> {
     let device = Arc::new(MemoryDevice::new(1 << 30));
     let queue = Queue::new(cx.runtime(), device, QueueConfig::default()).expect("queue");
-    let options = MkfsOptions { assume_zeroes: true, ..MkfsOptions::default() };
+    let options = MkfsOptions { assume_zeroes: true, parent, ..MkfsOptions::default() };
     xfs::mkfs(cx, &queue, &options).expect("mkfs");
     let pages = PageCache::new(cx.runtime(), PageCacheConfig::default());
     let options = MountOptions { read_only: false, ..MountOptions::default() };
@@ -36,16 +37,16 @@ fn create(cx: &mut Cx, fs: &Xfs, count: u64) {
 }
 
 fn run(cx: &mut Cx, operation: &str, count: u64) {
-    let fs = mount(cx);
+    let fs = mount(cx, operation == "create-parents");
     match operation {
-        "create" => create(cx, &fs, count),
+        "create" | "create-parents" => create(cx, &fs, count),
         "unlink" => {
             create(cx, &fs, NAMES);
             for n in 0..count {
                 fs.unlink(cx, fs.root(), name(n).as_bytes()).expect("unlink");
             }
         }
-        other => panic!("unknown operation {other}: create or unlink"),
+        other => panic!("unknown operation {other}: create, create-parents or unlink"),
     }
     // The process ends here: what is not written out is not part of the count.
     fs.shutdown_hard();
@@ -54,7 +55,7 @@ fn run(cx: &mut Cx, operation: &str, count: u64) {
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let [_, operation, count] = &args[..] else {
-        eprintln!("usage: xfs_operations create|unlink COUNT");
+        eprintln!("usage: xfs_operations create|create-parents|unlink COUNT");
         std::process::exit(2);
     };
     let count: u64 = count.parse().expect("COUNT is a number");
