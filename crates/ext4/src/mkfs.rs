@@ -78,7 +78,8 @@ pub struct MkfsOptions {
     pub fstype: FsType,
     /// Bytes of the file system; None for the whole device.
     pub size: Option<u64>,
-    /// Bytes per block: a power of two from 1024 to 65,536; None for 1024 below 512 MiB, else 4096.
+    /// Bytes per block: a power of two from 1024 to 65,536; None for 1024 below 512 MiB, else 4096,
+    /// and no less than a sector of the device.
     pub block_size: Option<u32>,
     /// Bytes per cluster with bigalloc, a power of two from 2 to 32,768 blocks; None for 16 blocks.
     pub cluster_size: Option<u32>,
@@ -137,6 +138,20 @@ impl Default for MkfsOptions {
     }
 }
 
+impl MkfsOptions {
+    /// The same for a device with sectors of `sector` bytes, which no block may be smaller than.
+    fn on_sectors(&self, device_bytes: u64, sector: u32) -> Result<MkfsOptions, MkfsError> {
+        let (usual, _) = shape::size_class(self.size.unwrap_or(device_bytes));
+        match self.block_size {
+            None if usual < sector => Ok(MkfsOptions { block_size: Some(sector), ..self.clone() }),
+            Some(block_size) if block_size < sector => {
+                Err(MkfsError::SectorSize { block_size, sector })
+            }
+            _ => Ok(self.clone()),
+        }
+    }
+}
+
 /// Why no file system can be made.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum MkfsError {
@@ -155,6 +170,14 @@ pub enum MkfsError {
     /// Not a power of two in range.
     #[error("block size {0} is not a power of two from 1024 to 65536")]
     BlockSize(u32),
+    /// The device is written in larger units.
+    #[error("blocks of {block_size} bytes are smaller than the device's sectors of {sector}")]
+    SectorSize {
+        /// Bytes of a block.
+        block_size: u32,
+        /// Bytes of a logical block of the device.
+        sector: u32,
+    },
     /// Not a power of two in range.
     #[error("cluster size {size} is not a power of two from 2 to 32768 blocks of {block_size}")]
     ClusterSize {
@@ -283,7 +306,8 @@ pub fn mkfs(
         uuid: cx.random_uuid(),
         hash_seed: cx.random_uuid(),
     };
-    let plan = plan(options, &around)?;
+    let sector = queue.info().logical_block;
+    let plan = plan(&options.on_sectors(around.device_bytes, sector)?, &around)?;
     let zeroes: &[_] = if options.assume_zeroes { &[] } else { &plan.zeroes };
     queue.submit_all(cx, zeroes, &plan.writes, &plan.head)?;
     Ok(plan.report)

@@ -209,7 +209,11 @@ pub fn mkfs_beside(
     options: &MkfsOptions,
 ) -> Result<MkfsReport, MkfsError> {
     let log_device = devices.log.map(|log| log.info().bytes());
-    let options = &MkfsOptions { log_device, ..options.clone() };
+    // A device is written in whole sectors.
+    let sector = |queue: Option<&Arc<Queue>>| queue.map_or(0, |queue| queue.info().logical_block);
+    let sectors = [Some(queue), devices.log, devices.realtime].map(sector);
+    let sector_size = sectors.into_iter().fold(options.sector_size, u32::max);
+    let options = &MkfsOptions { log_device, sector_size, ..options.clone() };
     let around = Surroundings {
         device_bytes: queue.info().bytes(),
         now: cx.realtime(),

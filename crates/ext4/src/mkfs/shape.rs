@@ -63,7 +63,7 @@ const JOURNALS: [(u64, u32); 9] = [
 ];
 
 /// Block size and bytes per inode that mke2fs chooses for this size in bytes.
-fn size_class(bytes: u64) -> (u32, u32) {
+pub(super) fn size_class(bytes: u64) -> (u32, u32) {
     let class = SIZE_CLASSES.iter().find(|class| bytes < class.0).unwrap_or(&SIZE_CLASSES[4]);
     (class.1, class.2)
 }

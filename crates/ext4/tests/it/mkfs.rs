@@ -439,6 +439,30 @@ fn mkfs_through_the_queue_is_the_plan() {
     assert_clean(&path, "mkfs over old data");
 }
 
+/// `mkfs` chose blocks of 1 KiB for a small device with sectors of 4 KiB, which then refused the
+/// writes.
+#[test]
+fn no_block_is_smaller_than_a_sector_of_the_device() {
+    let mut world = World::new(WorldConfig::default());
+    let runtime = world.runtime();
+    let info = block::DeviceInfo::plain(64 * MIB / 512);
+    let info = block::DeviceInfo { logical_block: 4096, physical_block: 4096, ..info };
+    let device = std::sync::Arc::new(MemoryDevice::with_info(info));
+    let disk: std::sync::Arc<dyn block::Device> = device.clone();
+    world.run("mkfs", move |cx| {
+        let queue = block::Queue::new(&runtime, disk, block::QueueConfig::default());
+        let queue = queue.expect("a queue");
+        let small = MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() };
+        let error = ext4::mkfs(cx, &queue, &small).expect_err("a block within a sector");
+        let words = "blocks of 1024 bytes are smaller than the device's sectors of 4096";
+        assert_eq!(error.to_string(), words);
+        assert_eq!(queue.stats().writes, 0);
+        let report = ext4::mkfs(cx, &queue, &MkfsOptions::default()).expect("a file system");
+        assert_eq!(report.block_size, 4096);
+    });
+    assert_clean(testkit::image::write_device(&device).path(), "mkfs on sectors of 4 KiB");
+}
+
 /// Goal: planning costs little. Prints the CPU time of 1 GiB (threshold: a bench's business).
 #[test]
 fn planning_a_gibibyte_is_quick() {

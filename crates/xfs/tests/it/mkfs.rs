@@ -376,6 +376,22 @@ fn the_kernel_fills_what_we_made_and_xfs_repair_finds_nothing() {
     }
 }
 
+/// `mkfs` wrote sectors of 512 bytes to a device whose sectors have 4 KiB, which refused them.
+#[test]
+fn sectors_are_no_smaller_than_those_of_the_device() {
+    let info = block::DeviceInfo::plain((320 << 20) / 512);
+    let info = block::DeviceInfo { logical_block: 4096, physical_block: 4096, ..info };
+    let device = std::sync::Arc::new(device::MemoryDevice::with_info(info));
+    let disk = device.clone();
+    in_world(move |cx| {
+        let queue = queue(cx, disk);
+        let report = xfs::mkfs(cx, &queue, &options("")).expect("mkfs");
+        assert_eq!(report.geometry.sector_size, 4096);
+    });
+    let image = testkit::image::write_device(&device);
+    xfs_repair(image.path()).expect("xfs_repair finds nothing");
+}
+
 /// A file of so many bytes beside an image, for a realtime section.
 fn section(dir: &Path, mib: u64) -> String {
     let path = dir.join("section");
