@@ -1,5 +1,6 @@
 //! An opened container: an image that can be read, and its properties.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Error;
@@ -26,6 +27,14 @@ pub trait Image: Send + Sync {
     /// # Errors
     /// The file below failed, or a table that is needed is damaged.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error>;
+
+    /// Whether some byte of a range of the disk may lie in this file, and not in one behind it.
+    ///
+    /// # Errors
+    /// A table that is needed is damaged.
+    fn holds(&self, _range: Range<u64>) -> Result<bool, Error> {
+        Ok(true)
+    }
 
     /// Whether the disk can be written: the two that follow.
     fn is_writable(&self) -> bool {

@@ -10,6 +10,7 @@ mod header;
 mod map;
 mod snapshot;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Error;
@@ -167,6 +168,18 @@ impl Image for Qcow2 {
             done += len;
         }
         Ok(())
+    }
+
+    fn holds(&self, range: Range<u64>) -> Result<bool, Error> {
+        let (mut at, end) = (range.start, range.end.min(self.header.size));
+        while at < end {
+            let (place, len) = self.run(at, (end - at) as usize)?;
+            if place != ClusterPlace::Absent {
+                return Ok(true);
+            }
+            at += len as u64;
+        }
+        Ok(false)
     }
 
     fn facts(&self) -> Result<Vec<(&'static str, Fact)>, Error> {

@@ -28,6 +28,10 @@ pub trait Source: Send + Sync {
     /// The file or the way to it failed, or it ends before.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
+    /// These bytes will be read soon: a source that answers late may fetch them now. Does not wait;
+    /// what lies behind the end is left out.
+    fn will_read(&self, _range: Range<u64>) {}
+
     /// Requests that are worth having under way at once, each in a thread of its own; 0: the
     /// caller's thread does it.
     fn threads(&self) -> usize {

@@ -88,6 +88,15 @@ pub fn write(disk: &Disk, format: Format, identity: [u8; 16], out: &mut File) ->
     }
 }
 
+/// Writes a qcow2 image to `out`, an empty file: a disk of `bytes` bytes without content of its
+/// own, over the raw disk that `backing` names.
+///
+/// # Errors
+/// The host refuses.
+pub fn overlay(bytes: u64, backing: &str, out: &mut File) -> io::Result<()> {
+    qcow2::overlay(bytes, backing, out)
+}
+
 /// Formats by the endings of names.
 pub fn format_of_name(path: &std::path::Path) -> Format {
     match path.extension().and_then(|ending| ending.to_str()) {

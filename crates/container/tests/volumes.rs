@@ -484,7 +484,10 @@ fn seal_md(bytes: &mut [u8], at: usize) {
 }
 
 fn member(bytes: &[u8]) -> (md::Member, Arc<dyn Target>) {
-    let lower = Arc::new(Memory::new(bytes.to_vec()));
+    member_on(Arc::new(Memory::new(bytes.to_vec())))
+}
+
+fn member_on(lower: Arc<dyn Target>) -> (md::Member, Arc<dyn Target>) {
     match volume::recognise(&*lower).unwrap() {
         Some(Found::Md(member)) => (*member, lower),
         other => panic!("{other:?}"),
@@ -542,6 +545,98 @@ fn arrays_are_assembled_from_superblocks_that_mdadm_reads() {
             mutate(&legs[0], LEN as usize, (at as usize..at as usize + 260).step_by(9), |bytes| {
                 seal_md(bytes, at as usize);
             });
+        }
+    }
+}
+
+/// A superblock of version 0.90, as `mdadm --examine` reads it; it lies behind the data.
+fn old_superblock(member: u32, level: u32, kib: u32) -> Vec<u8> {
+    let mut words = [0u32; 1024];
+    let fields = [
+        (0, 0xa92b_4efc),
+        (2, 90),
+        (5, 0x0707_0707),
+        (6, 1_700_000_000),
+        (7, level),
+        (8, kib),
+        (9, 2),
+        (10, 2),
+        (11, 3),
+        (32, 1_700_000_000),
+        (33, 1),
+        (34, 2),
+        (35, 2),
+        (39, 17),
+        (65, 64 << 10),
+        (992, member),
+        (993, 7),
+        (994, member),
+        (995, member),
+        (996, 6),
+    ];
+    fields.into_iter().for_each(|(at, word)| words[at] = word);
+    for number in 0..2u32 {
+        let record = [number, 7, number, number, 6];
+        words[128 + 32 * number as usize..][..5].copy_from_slice(&record);
+    }
+    let mut raw: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    seal_old_md(&mut raw, 0);
+    raw
+}
+
+fn seal_old_md(bytes: &mut [u8], at: usize) {
+    bytes[at + 152..at + 156].fill(0);
+    let words = bytes[at..at + 4096].chunks_exact(4);
+    let sum: u64 = words.map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap()))).sum();
+    let sum = (sum as u32).wrapping_add((sum >> 32) as u32);
+    bytes[at + 152..at + 156].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Goal: arrays whose superblocks have the version 0.90 are read, and RAID 0 is written, too.
+#[test]
+fn arrays_of_version_0_90_are_assembled() {
+    const CHUNK: usize = 64 << 10;
+    const LEN: usize = 1 << 20;
+    // In the last whole 64 KiB.
+    const AT: usize = LEN - CHUNK;
+    let dir = tempfile::tempdir().unwrap();
+    let content = noise(2 * AT, 6);
+    for level in [0u32, 1] {
+        let legs = [0u32, 1].map(|number| {
+            let mut disk = vec![0; LEN];
+            disk[AT..AT + 4096].copy_from_slice(&old_superblock(number, level, 512));
+            for (chunk, bytes) in content.chunks(CHUNK).enumerate() {
+                let place = match level {
+                    0 if chunk % 2 == number as usize => chunk / 2,
+                    1 if chunk < 8 => chunk,
+                    _ => continue,
+                };
+                disk[place * CHUNK..(place + 1) * CHUNK].copy_from_slice(bytes);
+            }
+            disk
+        });
+        let paths = ["leg0", "leg1"].map(|name| dir.path().join(name));
+        (0..2).for_each(|number| fs::write(&paths[number], &legs[number]).unwrap());
+        let shown = run_ok("mdadm", &[&"--examine", &paths[1]]);
+        let level_words = format!("Raid Level : raid{level}");
+        for word in ["Version : 0.90", &level_words, "- correct", "Events : 17", "State : clean"] {
+            assert!(shown.contains(word), "{word}: {shown}");
+        }
+        let open = |path: &PathBuf| member_on(Arc::new(FileTarget::open(path).unwrap()));
+        let image = md::assemble(paths.iter().rev().map(open).collect()).unwrap();
+        let size = if level == 0 { 2 * AT } else { 512 << 10 };
+        assert_eq!(image.size(), size as u64);
+        let mut read = vec![0; size];
+        image.read_at(0, &mut read).unwrap();
+        assert!(read == content[..size], "raid{level}");
+        let odd = noise(3 * CHUNK + 1024, 7);
+        match level {
+            0 => {
+                image.write_at(CHUNK as u64 - 512, &odd).unwrap();
+                image.read_at(0, &mut read).unwrap();
+                assert!(read[CHUNK - 512..][..odd.len()] == odd, "what was written is read");
+            }
+            _ => assert!(image.write_at(0, &odd).is_err(), "a mirror is read, not written"),
         }
     }
 }

@@ -91,6 +91,35 @@ impl Layout {
         word(&mut header, 104);
         header
     }
+
+    /// Each cluster of the image has one owner.
+    fn write_counts(&self, out: &mut File) -> io::Result<()> {
+        let first = 1 + self.count_table;
+        put(out, CLUSTER, &table((first..first + self.count_blocks).map(|at| at * CLUSTER)))?;
+        let ones: Vec<u8> = (0..self.total).flat_map(|_| 1_u16.to_be_bytes()).collect();
+        put(out, first * CLUSTER, &ones)
+    }
+}
+
+/// Type of the extension of a header that names the format of the file behind.
+const BACKING_FORMAT: u32 = 0xe279_2aca;
+
+/// Writes an image of `bytes` bytes without content, over the raw disk `backing`.
+pub fn overlay(bytes: u64, backing: &str, out: &mut File) -> io::Result<()> {
+    let layout = Layout::new(bytes, &[]);
+    let mut header = layout.header(bytes);
+    header.extend(BACKING_FORMAT.to_be_bytes());
+    header.extend(3_u32.to_be_bytes());
+    header.extend(b"raw\0\0\0\0\0");
+    // No further extension; then the name.
+    header.extend([0; 8]);
+    let (at, len) = (header.len() as u64, backing.len() as u32);
+    header[8..16].copy_from_slice(&at.to_be_bytes());
+    header[16..20].copy_from_slice(&len.to_be_bytes());
+    header.extend(backing.as_bytes());
+    out.set_len(layout.total * CLUSTER)?;
+    put(out, 0, &header)?;
+    layout.write_counts(out)
 }
 
 /// Numbers as a table of 8 bytes each.
@@ -109,10 +138,7 @@ pub fn write(disk: &Disk, out: &mut File) -> io::Result<()> {
     let layout = Layout::new(bytes, &used);
     out.set_len(layout.total * CLUSTER)?;
     put(out, 0, &layout.header(bytes))?;
-    let first = 1 + layout.count_table;
-    put(out, CLUSTER, &table((first..first + layout.count_blocks).map(|at| at * CLUSTER)))?;
-    let ones: Vec<u8> = (0..layout.total).flat_map(|_| 1_u16.to_be_bytes()).collect();
-    put(out, first * CLUSTER, &ones)?;
+    layout.write_counts(out)?;
     let mut l1 = vec![0; layout.l1_entries as usize];
     for (index, &entry) in layout.tables.iter().enumerate() {
         l1[entry as usize] = COPIED | ((layout.first_table + index as u64) * CLUSTER);
