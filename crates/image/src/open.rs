@@ -157,7 +157,8 @@ impl Image {
 
     pub(crate) fn mount(&self) -> Result<Arc<dyn FileSystem>> {
         let (format, queue) = (self.format()?, &self.queue);
-        let how = Mounting { write: self.write, cache_size: self.cache_size, inode_cache: None };
+        let (write, cache_size) = (self.write, self.cache_size);
+        let how = Mounting { write, cache_size, inode_cache: None, is_far: false };
         self.enter("mount", |cx| match format {
             Format::Ext => match how.ext(cx, queue, Default::default()) {
                 Ok(fs) => Ok(fs as Arc<dyn FileSystem>),

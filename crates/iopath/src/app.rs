@@ -47,6 +47,9 @@ pub struct Options {
     /// Keep blocks of images on servers in this folder
     #[arg(long, global = true, value_name = "DIR")]
     pub cache_dir: Option<std::path::PathBuf>,
+    /// Changes of an image on a server go to this file; `push` makes them the image
+    #[arg(long, global = true, value_name = "FILE")]
+    pub overlay: Option<std::path::PathBuf>,
     /// Use s3://, gs:// and az:// without credentials
     #[arg(long, global = true)]
     pub anonymous: bool,

@@ -80,6 +80,7 @@ commands! {
     Disk => disk,
     Du => du,
     Find => find,
+    Push => push,
     Quota => quota,
     Edit => edit,
     Encrypt => encrypt,
@@ -150,7 +151,7 @@ fn parse(args: Vec<OsString>, commands: &[String]) -> Result<Cli, clap::Error> {
 const FSCK: &[&str] = &["check", "repair", "undo"];
 
 /// The commands that copy, and end between two files when they are interrupted.
-const INTERRUPTIBLE: &[&str] = &["cp", "sync", "mkfs", "disk"];
+const INTERRUPTIBLE: &[&str] = &["cp", "sync", "mkfs", "disk", "push"];
 
 /// Runs a command line; the first argument is the program's name, which may be that of the helper
 /// of mount(8).
@@ -182,13 +183,19 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
 fn run(args: Vec<OsString>) -> ExitCode {
     let commands = names_of_commands(&args);
     let args = prepared(args, &commands);
-    let line = args.iter().skip(1).cloned().collect();
+    let line: Vec<OsString> = args.iter().skip(1).cloned().collect();
     let words = words_of(&args);
     let is_check = commands.first().is_some_and(|name| FSCK.contains(&name.as_str()));
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
-            let _standard_streams_may_be_closed = error.print();
+            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            if !asked && line.iter().any(|word| word == "--json") {
+                let text = error.render().to_string();
+                crate::out::problem(true, text.trim_start_matches("error: ").trim_end());
+            } else {
+                let _standard_streams_may_be_closed = error.print();
+            }
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
                 _ => ExitCode::from(if is_check { cmd::check::USAGE } else { 2 }),

@@ -29,6 +29,7 @@ pub mod mkfs;
 pub mod mknod;
 pub mod mount;
 pub mod mv;
+pub mod push;
 pub mod quota;
 pub mod repair;
 pub mod replay;

@@ -50,7 +50,7 @@ pub fn work_of(commands: &[String]) -> Option<Work> {
         | "scan" | "which" => Work::Look,
         "mkdir" | "mv" | "rm" | "ln" | "chmod" | "chown" | "mknod" | "touch" | "truncate"
         | "xattr" | "chattr" | "encrypt" | "verity" | "quota" | "replay" => Work::Change,
-        "repair" | "resize" | "tune" | "undelete" => Work::Make,
+        "repair" | "resize" | "tune" | "undelete" | "push" => Work::Make,
         _ => return None,
     })
 }
@@ -181,6 +181,10 @@ pub fn enter(app: &mut App, needs: Needs) -> Result<()> {
     if let Some(folder) = &app.options.cache_dir {
         let _ = std::fs::create_dir_all(folder);
         policy.make.push(folder.clone());
+    }
+    // It is made by the first command that writes.
+    if let Some(file) = &app.options.overlay {
+        policy.make.push(folder_of(file).to_owned());
     }
     if policy.network {
         policy.read.extend(SERVERS.map(PathBuf::from));

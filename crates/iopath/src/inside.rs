@@ -14,6 +14,8 @@ use container::{
 };
 use serde_json::{Map, Value, json};
 
+#[cfg(feature = "network")]
+use crate::ahead;
 use crate::app::App;
 use crate::target::Target;
 
@@ -74,19 +76,55 @@ pub fn of_device(
 /// The server refuses, and as [`of_file`].
 #[cfg(feature = "network")]
 pub fn of_url(app: &App, target: &Target, url: &str, write: bool) -> Result<Inside> {
+    let options = network_options(app);
+    if let Some(file) = &app.options.overlay {
+        let image = crate::overlay::Pinned::open(url, &options)?.under(file, write)?;
+        return device_of(app, target, image);
+    }
     if write {
         let shown = target.path.display();
-        bail!("{shown}: images on servers are read, not written; fetch it, and write to the file");
+        bail!(
+            "{shown}: images on servers are read, not written; with --overlay FILE the changes go \
+             to a file, and `iopath push` replaces an image on S3"
+        );
     }
-    let options = network::Options {
-        memory: (app.options.cache_size / 4).min(64 << 20),
-        cache_dir: app.options.cache_dir.clone(),
-        anonymous: app.options.anonymous,
-    };
     let source = network::open(url, &options)?;
+    for range in ahead::of_disk(&*source)? {
+        source.will_read(range);
+    }
     let format = format_of(app, &*source)?.unwrap_or(Format::Raw);
     let files = network::RemoteFiles::beside(url, &options);
     open(app, target, format, source, &files)
+}
+
+/// How images on servers are read.
+#[cfg(feature = "network")]
+pub fn network_options(app: &App) -> network::Options {
+    network::Options {
+        memory: (app.options.cache_size / 4).min(64 << 20),
+        cache_dir: app.options.cache_dir.clone(),
+        anonymous: app.options.anonymous,
+    }
+}
+
+/// Replaces the object at `url` by what its overlay shows; returns the bytes that were sent, and
+/// those that the store copied.
+///
+/// # Errors
+/// There is no overlay, the object is another version by now, or the store refuses.
+#[cfg(feature = "network")]
+pub fn push(app: &App, target: &Target, url: &str) -> Result<(u64, u64)> {
+    let done = crate::overlay::push(app, target, url, &network_options(app))?;
+    Ok((done.sent, done.copied))
+}
+
+/// As with the feature, refused by name.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "network"))]
+pub fn push(_: &App, target: &Target, _: &str) -> Result<(u64, u64)> {
+    bail!("{target}: this iopath was built without the cargo feature `network`")
 }
 
 /// As with the feature, refused by name.

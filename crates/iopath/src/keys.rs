@@ -24,11 +24,7 @@ const DESCRIPTOR_DIGITS: usize = 16;
 /// The file cannot be read or holds no key.
 pub fn read(word: OsString) -> Result<MasterKey, Box<dyn Error + Send + Sync>> {
     let (descriptor, file) = split(word.as_bytes());
-    let mut bytes = Zeroizing::new(Vec::with_capacity(READ_MAX as usize));
-    match file {
-        b"-" => std::io::stdin().take(READ_MAX).read_to_end(&mut bytes)?,
-        _ => File::open(OsStr::from_bytes(file))?.take(READ_MAX).read_to_end(&mut bytes)?,
-    };
+    let mut bytes = bytes_of(OsStr::from_bytes(file), READ_MAX)?;
     let key = MasterKey::new(std::mem::take(&mut *bytes))?;
     Ok(match descriptor {
         Some(descriptor) => key.with_descriptor(descriptor),
@@ -56,34 +52,38 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What standard input held: a command line is parsed more than once.
+/// What standard input held: it is read once, however often a command line is parsed.
 static STDIN: OnceLock<Secret> = OnceLock::new();
+
+/// The first bytes of a file, at most `most`; of standard input, for `-`, all that any key has.
+fn bytes_of(file: &OsStr, most: u64) -> std::io::Result<Zeroizing<Vec<u8>>> {
+    let is_stdin = file.as_bytes() == b"-";
+    if let (true, Some(known)) = (is_stdin, STDIN.get()) {
+        return Ok(known.bytes().clone());
+    }
+    let most = if is_stdin { SECRET_MAX + 1 } else { most };
+    // Room for all of it: a buffer that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(most as usize));
+    match is_stdin {
+        true => std::io::stdin().take(most).read_to_end(&mut bytes)?,
+        false => File::open(file)?.take(most).read_to_end(&mut bytes)?,
+    };
+    if is_stdin {
+        let _first = STDIN.set(Secret(bytes.clone()));
+    }
+    Ok(bytes)
+}
 
 /// Reads a key file of a LUKS volume: all its bytes, or standard input for `-`.
 ///
 /// # Errors
 /// The file cannot be read, is empty or too long.
 pub fn read_secret(word: OsString) -> Result<Secret, Box<dyn Error + Send + Sync>> {
-    let is_stdin = word.as_bytes() == b"-";
-    if let (true, Some(known)) = (is_stdin, STDIN.get()) {
-        return Ok(known.clone());
-    }
-    // Room for all of it: a buffer that grows leaves copies behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX as usize + 1));
-    match word.as_bytes() {
-        b"-" => std::io::stdin().take(SECRET_MAX + 1).read_to_end(&mut bytes)?,
-        _ => File::open(&word)?.take(SECRET_MAX + 1).read_to_end(&mut bytes)?,
-    };
+    let bytes = bytes_of(&word, SECRET_MAX + 1)?;
     match bytes.len() as u64 {
         0 => Err("it is empty".into()),
         len if len > SECRET_MAX => Err(format!("it is longer than {SECRET_MAX} bytes").into()),
-        _ => {
-            let secret = Secret(bytes);
-            if is_stdin {
-                let _first = STDIN.set(secret.clone());
-            }
-            Ok(secret)
-        }
+        _ => Ok(Secret(bytes)),
     }
 }
 

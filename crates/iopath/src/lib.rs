@@ -32,6 +32,8 @@ pub use vfs;
 pub use vfs::walk;
 pub use workload;
 
+#[cfg(feature = "network")]
+mod ahead;
 pub mod app;
 pub mod bench;
 pub mod build;
@@ -51,6 +53,8 @@ mod mount_helper;
 mod nfs_target;
 mod notify;
 pub mod out;
+#[cfg(feature = "network")]
+mod overlay;
 pub mod owner;
 pub mod places;
 pub mod remains;

@@ -117,9 +117,10 @@ pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<dyn Fi
 }
 
 /// What mounts of a command may do and take.
-fn mounting(app: &App, write: bool) -> Mounting {
+fn mounting(app: &App, storage: &Storage, write: bool) -> Mounting {
     let inode_cache = (!write).then_some(INODES_OF_A_READER);
-    Mounting { write, cache_size: app.options.cache_size, inode_cache }
+    let is_far = storage.target.remote_url().is_some();
+    Mounting { write, cache_size: app.options.cache_size, inode_cache, is_far }
 }
 
 /// The error of a mount, with what to do where the file system is damaged.
@@ -141,7 +142,7 @@ pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ex
     if app.options.devices_beside().next().is_some() {
         bail!("{}: mount options `rtdev` and `logdev` are for xfs", storage.target);
     }
-    let fs = mounting(app, write).ext(app.cx, &storage.queue, options);
+    let fs = mounting(app, storage, write).ext(app.cx, &storage.queue, options);
     let damaged = |error: &_| matches!(error, ext4::MountError::Corrupt(_));
     fs.map_err(|error| refused(&storage.target, damaged(&error), error))
 }
@@ -165,7 +166,7 @@ pub fn mount_xfs(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Xf
     apply_xfs(app.options.of_file_system(), &mut options)?;
     options.realtime = open_beside(app, BesideWord::Realtime, write)?;
     options.log = open_beside(app, BesideWord::Log, write)?;
-    let fs = mounting(app, write).xfs(app.cx, &storage.queue, options);
+    let fs = mounting(app, storage, write).xfs(app.cx, &storage.queue, options);
     let target = &storage.target;
     fs.map_err(|error| match error {
         xfs::MountError::Log(_) if !write => {

@@ -1,5 +1,5 @@
 //! Images on servers: `http://`, `https://`, `s3://`, `gs://` and `az://`, read by ranges; and
-//! objects that are written whole ([`put`]).
+//! objects that are written whole ([`put`]) or in the parts that differ ([`replace()`]).
 //!
 //! [`open`] returns a [`container::Source`], so that code that reads files reads objects, too.
 //! It reads blocks of 64 KiB through a cache in memory of a bounded size and, where a folder is
@@ -22,6 +22,8 @@ mod error;
 mod fetch;
 mod http;
 mod remote;
+mod replace;
+mod s3;
 mod store;
 mod streams;
 mod upload;
@@ -29,5 +31,6 @@ mod version;
 
 pub use address::is_address;
 pub use error::Error;
-pub use remote::{Options, RemoteFiles, open};
+pub use remote::{Options, RemoteFiles, open, open_version};
+pub use replace::{Content, Replaced, replace};
 pub use upload::{is_written, put};

@@ -54,6 +54,17 @@ impl Default for Options {
 /// # Errors
 /// No address, no such object, no way to it, or a server that does not send ranges.
 pub fn open(address: &str, options: &Options) -> Result<Arc<dyn Source>, Error> {
+    open_version(address, options).map(|(source, _)| source)
+}
+
+/// As [`open`], with the object's strong ETag, where it has one.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_version(
+    address: &str,
+    options: &Options,
+) -> Result<(Arc<dyn Source>, Option<String>), Error> {
     let address = Address::parse(address)?;
     let runtime = runtime(&address)?;
     let _inside = runtime.enter();
@@ -80,7 +91,8 @@ pub fn open(address: &str, options: &Options) -> Result<Arc<dyn Source>, Error> 
     }
     blocks.put(0, first.bytes);
     let state = (Mutex::new(blocks), Condvar::new());
-    Ok(Arc::new(Remote(Arc::new(Core {
+    let etag = first.version.strong().map(str::to_owned);
+    let remote = Remote(Arc::new(Core {
         name,
         object,
         version: first.version,
@@ -88,7 +100,8 @@ pub fn open(address: &str, options: &Options) -> Result<Arc<dyn Source>, Error> 
         state: state.0,
         arrived: state.1,
         runtime,
-    }))))
+    }));
+    Ok((Arc::new(remote), etag))
 }
 
 /// Ranges are tried again above, bodies too; credentials are, here.
@@ -289,6 +302,12 @@ impl Source for Remote {
             return Ok(());
         }
         self.0.read(offset, buf).map_err(io::Error::other)
+    }
+
+    fn will_read(&self, range: Range<u64>) {
+        let end = range.end.min(self.size()).div_ceil(BLOCK);
+        let runs = self.0.lock().take_missing(range.start / BLOCK..end, RUN);
+        self.0.fetch(self.0.look_on_disk(runs), false);
     }
 
     fn threads(&self) -> usize {

@@ -13,6 +13,11 @@ use xfs::mount::options::BesideDevice;
 
 use crate::mount_arg::{MountArg, apply_ext, apply_xfs};
 
+/// Sixteenths of a build's memory that are for cached content and metadata. The rest is for what
+/// is counted nowhere: the inodes of new files, log items and requests under way. On XFS that was
+/// measured to be 0.43 bytes for each byte of the caches.
+const CACHE_SHARE: u64 = 11;
+
 /// What is made.
 #[derive(Clone, Debug)]
 pub struct Recipe {
@@ -99,7 +104,7 @@ impl Recipe {
         })
     }
 
-    /// Mounts what was made, for writing, with this many bytes of cached content. May park.
+    /// Mounts what was made, for writing, in `limit` bytes of memory and 64 MiB more. May park.
     ///
     /// # Errors
     /// The options do not fit, or the device failed.
@@ -109,7 +114,8 @@ impl Recipe {
         queue: &Arc<Queue>,
         limit: u64,
     ) -> Result<Arc<dyn FileSystem>> {
-        let how = Mounting { write: true, cache_size: limit, inode_cache: None };
+        let cache_size = limit / 16 * CACHE_SHARE;
+        let how = Mounting { write: true, cache_size, inode_cache: None, is_far: false };
         let args = self.mount.iter().copied();
         Ok(match &self.kind {
             Kind::Ext(_) => {

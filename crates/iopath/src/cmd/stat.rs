@@ -69,7 +69,9 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
             value["names"] = names.iter().map(|name| text::escape(name)).collect();
         }
         value["path"] = json!(text::escape(path));
-        value["target"] = json!(target.map(|target| text::escape(&target)));
+        if let Some(target) = target {
+            value["target"] = json!(text::escape(&target));
+        }
         value["xattrs"] = json!({});
         for name in &xattrs {
             let content = session.fs.getxattr(app.cx, attr.ino, name).map_err(at(&place))?;

@@ -178,7 +178,9 @@ impl Drawing<'_> {
         if app.out.json {
             let mut value = attr_json(attr);
             value["path"] = json!(text::escape(&self.path));
-            value["target"] = json!(target);
+            if let Some(target) = target {
+                value["target"] = json!(target);
+            }
             return Ok(app.out.document(&value)?);
         }
         let branch = if last { "`-- " } else { "|-- " };

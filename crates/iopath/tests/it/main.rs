@@ -17,6 +17,7 @@ mod disk;
 mod edit;
 mod end_to_end;
 mod interrupt;
+mod json;
 mod lab;
 mod lab_own;
 mod nbd;

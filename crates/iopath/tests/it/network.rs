@@ -142,9 +142,54 @@ fn objects_of_s3_are_read() {
         "{error}"
     );
     crash_logs_are_objects(&run);
+    an_overlay_becomes_the_object(dir.path(), &at, &run);
     let output = iopath_in(dir.path(), "ls s3://images:/");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("s3://BUCKET/KEY"), "{error}");
+}
+
+/// Writes go to the overlay; `push` sends the parts that differ. Nothing is replaced that is
+/// another version by then.
+fn an_overlay_becomes_the_object(dir: &Path, at: &str, run: &dyn Fn(&[&str], &str) -> Output) {
+    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let path = |name: &str| dir.join(name).display().to_string();
+    let script = |text: &str| run_ok("sh", &[&"-ec", &format!("cd {}; {text}", dir.display())]);
+    ok_in(dir, "mkfs -q -t ext4 --size 64M -d tree large.img");
+    script(&format!("curl -sf -T large.img {at}/images/o.img"));
+    let (overlay, object) = (path("work.qcow2"), "s3://images/o.img");
+    let place = format!("{object}:/new");
+    let with = |words: &[&str]| run(&[&["--overlay", overlay.as_str()], words].concat(), "key");
+    let output = run(&["cp", &path("tree/hostname"), &place], "key");
+    assert!(said(&output).contains("--overlay FILE"), "{}", said(&output));
+    let output = with(&["push", object]);
+    assert!(said(&output).contains("there is no overlay"), "{}", said(&output));
+    let output = with(&["cp", "-q", &path("tree/hostname"), &place]);
+    assert!(output.status.success(), "{}", said(&output));
+    let alone =
+        r#"json:{"driver":"qcow2","backing":null,"file":{"driver":"file","filename":"FILE"}}"#;
+    run_ok("qemu-img", &[&"check", &"-q", &alone.replace("FILE", &overlay)]);
+    assert_eq!(with(&["cat", &place]).stdout, b"box\n");
+    assert!(said(&run(&["cat", &place], "key")).contains("ENOENT"));
+    let output = with(&["--json", "push", object]);
+    assert!(output.status.success(), "{}", said(&output));
+    let done: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (sent, copied) = (done["sent"].as_u64().unwrap(), done["copied"].as_u64().unwrap());
+    assert!(sent > 0 && copied > 0 && sent + copied == 64 << 20, "{done}");
+    assert!(!dir.join("work.qcow2").exists());
+    assert_eq!(run(&["cat", &place], "key").stdout, b"box\n");
+    script(&format!("curl -sf -o back.img {at}/images/o.img; e2fsck -fn back.img"));
+    // Somebody else replaces the object in between.
+    let output = with(&["rm", &place]);
+    assert!(output.status.success(), "{}", said(&output));
+    script(&format!("curl -sf -H 'x-amz-acl: public-read' -T large.img {at}/images/o.img"));
+    for words in [&["push", object][..], &["ls", object]] {
+        let output = with(words);
+        assert!(said(&output).contains("has the ETag"), "{}", said(&output));
+        assert!(!output.status.success());
+    }
+    script(&format!("curl -sf {at}/images/o.img | cmp - large.img"));
+    let output = with(&["ls", "s3://images/public.img"]);
+    assert!(said(&output).contains("it is no overlay of s3://images/public.img"));
 }
 
 /// A recording goes to the server, its states are explored from there, and the results are objects

@@ -433,6 +433,9 @@ fn an_encrypted_directory_is_used_with_its_key_and_emptied_without() {
     let same = lab.bash("diff -r tree back && [ -L back/link ]");
     assert!(same.status.success(), "{same:?}");
     judge::e2fsck(&lab.path("e.img")).expect("sound");
+    // Every command said that a key on standard input had no bytes: the line was parsed twice.
+    let piped = lab.bash("iopath ls --key - e.img:/s < k");
+    assert_eq!(piped.stdout, b"tree\n", "{piped:?}");
 
     let top = lab.ok("ls e.img:/s");
     assert!(!top.contains("tree") && top.trim().len() > 20, "{top}");
