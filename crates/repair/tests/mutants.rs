@@ -92,6 +92,25 @@ fn damaged_images_are_clean_after_one_repair() {
     count.judge(5);
 }
 
+/// A reserved inode whose checksum did not fit stayed as it was, and the repair was refused.
+#[test]
+fn a_reserved_inode_with_a_wrong_checksum_is_repaired() {
+    let mut image = KINDS[0].image().snapshot();
+    let word = |image: &[u8], at: usize| u16::from_le_bytes([image[at], image[at + 1]]) as usize;
+    let (size, table) = (word(&image, 1024 + 88), word(&image, 2 * 1024 + 8));
+    // The lower half of the checksums of 1, the bad blocks, and of three that nothing uses.
+    for ino in [1, 4, 9, 10] {
+        let slot = table * 1024 + (ino - 1) * size;
+        image[slot..slot + size].fill(0);
+        image[slot + 8] = 7;
+        image[slot + 124] = 0x5a;
+    }
+    let mut count = Count { sound: 0, repaired: 0, refused: 0, failed: Vec::new() };
+    one("reserved".into(), &image, testkit::judge::e2fsck, &mut count);
+    assert_eq!(count.repaired, 1);
+    count.judge(0);
+}
+
 /// The same for XFS.
 #[test]
 fn damaged_images_of_xfs_are_clean_after_one_repair() {

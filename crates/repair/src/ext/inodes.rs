@@ -187,6 +187,9 @@ impl Fs<'_> {
             values = InodeValues::read(&slot, &self.g);
         }
         if ino == RESIZE_INO || system && values.links == 0 {
+            if !trusted {
+                self.reserved_sum(ino)?;
+            }
             return self.reserved_slot(ino, &values);
         }
         if values.links == 0 && !trusted && !self.held.contains(&ino) {
@@ -270,6 +273,26 @@ impl Fs<'_> {
         };
         let act = "keep the blocks that can be followed, write their map anew";
         inode.rewrite = self.lossy(rule, Self::at(ino), detail, act, loss);
+        Ok(())
+    }
+
+    /// A reserved inode without links whose checksum does not fit. Nothing in it is used, but for the
+    /// list of bad blocks; the file system's own files are looked at elsewhere.
+    fn reserved_sum(&mut self, ino: u32) -> Result<(), DeviceError> {
+        let [user, group, project] = self.g.quota_inos;
+        let files = [self.g.journal_ino, self.g.orphan_file_ino, user, group, project, RESIZE_INO];
+        let (rule, at) = (Rule::InodeChecksum, Self::at(ino));
+        let detail = "reserved, and its checksum does not fit";
+        if files.contains(&ino) {
+            return Ok(());
+        }
+        if ino == BAD_BLOCKS_INO {
+            if self.safe(rule, at, detail, "set the checksum") {
+                self.edit(ino, |_| {})?;
+            }
+        } else if self.safe(rule, at, detail, "empty the slot") {
+            self.clear_slot(ino)?;
+        }
         Ok(())
     }
 
