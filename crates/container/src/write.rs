@@ -15,6 +15,8 @@ mod qcow2;
 mod seekable;
 mod vhd;
 
+pub use qcow2::Shape as Qcow2Shape;
+
 /// Bytes of a disk that are looked at in one piece.
 const LOOK: u64 = 64 << 10;
 
@@ -78,7 +80,7 @@ pub fn write(disk: &Disk, format: Format, identity: [u8; 16], out: &mut File) ->
             out.set_len(disk.bytes)?;
             disk.each(LOOK, |number, block| out.write_all_at(block, number * LOOK))
         }
-        Format::Qcow2 => qcow2::write(disk, out),
+        Format::Qcow2 => qcow2::write(disk, Qcow2Shape::default(), out),
         Format::Vhd => vhd::write(disk, identity, out),
         Format::AndroidSparse => android::write(disk, out),
         Format::SeekableZstd => seekable::write(disk, out),
@@ -95,6 +97,14 @@ pub fn write(disk: &Disk, format: Format, identity: [u8; 16], out: &mut File) ->
 /// The host refuses.
 pub fn overlay(bytes: u64, backing: &str, out: &mut File) -> io::Result<()> {
     qcow2::overlay(bytes, backing, out)
+}
+
+/// Writes `disk` to `out`, an empty file, as a qcow2 image of this form.
+///
+/// # Errors
+/// The host refuses.
+pub fn write_qcow2(disk: &Disk, shape: Qcow2Shape, out: &mut File) -> io::Result<()> {
+    qcow2::write(disk, shape, out)
 }
 
 /// Formats by the endings of names.

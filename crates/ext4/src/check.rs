@@ -99,6 +99,18 @@ pub fn holders(
     passes(cx, queue, &CheckOptions::default(), watch).map(|(_, watch)| watch.into_holders())
 }
 
+/// The device as a replay of its journal would leave it; what would be written stays in memory.
+/// None if there is nothing to replay, or if it cannot be. Parks.
+///
+/// # Errors
+/// The device's first error.
+pub fn replayed(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Option<Arc<Queue>>, DeviceError> {
+    match overlay::replay(cx, queue, &CheckOptions::default(), &mut Findings::new(0))? {
+        overlay::Journal::Replayed(over) => Ok(Some(over)),
+        overlay::Journal::Clean | overlay::Journal::Dirty => Ok(None),
+    }
+}
+
 fn passes(
     cx: &mut Cx,
     queue: &Arc<Queue>,

@@ -94,6 +94,7 @@ commands! {
     Repair => repair,
     Undo => undo,
     Undelete => undelete,
+    Metadump => metadump,
     Scan => scan,
     Which => which,
     Replay => replay,

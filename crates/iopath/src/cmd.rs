@@ -24,6 +24,7 @@ pub mod ls;
 pub mod machines;
 pub mod man;
 pub mod manifest;
+pub mod metadump;
 pub mod mkdir;
 pub mod mkfs;
 pub mod mknod;

@@ -50,7 +50,7 @@ pub fn work_of(commands: &[String]) -> Option<Work> {
         | "scan" | "which" => Work::Look,
         "mkdir" | "mv" | "rm" | "ln" | "chmod" | "chown" | "mknod" | "touch" | "truncate"
         | "xattr" | "chattr" | "encrypt" | "verity" | "quota" | "replay" => Work::Change,
-        "repair" | "resize" | "tune" | "undelete" | "push" => Work::Make,
+        "repair" | "resize" | "tune" | "undelete" | "push" | "metadump" => Work::Make,
         _ => return None,
     })
 }

@@ -19,6 +19,8 @@
 //!
 //! ext2, ext3, ext4 and XFS of version 5 are repaired.
 //!
+//! [`metadump`] copies the metadata alone, for a bug report.
+//!
 //! In the same way [`resize`] and [`tune`] change a sound ext2, ext3 or ext4 ([`volume`]).
 
 #![forbid(unsafe_code)]
@@ -27,10 +29,12 @@
 pub mod apply;
 pub mod holes;
 pub mod map_file;
+pub mod metadump;
 pub mod plan;
 pub mod rescue;
 pub mod resize;
 pub mod tune;
+pub mod undelete;
 pub mod undo;
 pub mod volume;
 
@@ -46,9 +50,9 @@ use block::{DeviceError, Queue};
 use rt::Cx;
 
 pub use apply::apply;
-pub use ext::undelete::{Deleted, Deletions, deleted};
 pub use ext4::format::extent::FileRun;
 pub use plan::{Change, Finding, Plan};
+pub use undelete::{Deleted, Deletions};
 
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]
@@ -111,5 +115,18 @@ pub fn plan_with(
     match ext::plan(cx, queue, decide) {
         Err(RepairError::NoSuperblock) => xfs::plan(cx, queue, options, decide),
         planned => planned,
+    }
+}
+
+/// Looks for what was removed from the ext2, ext3, ext4 or XFS behind `queue`. Reads only; parks
+/// on reads. Of XFS all free space is read, too. Memory: as [`plan`](fn@plan), and the index of the
+/// journal, or the inodes in the log.
+///
+/// # Errors
+/// See [`RepairError`].
+pub fn deleted(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Deletions, RepairError> {
+    match xfs::is_here(cx, queue)? {
+        true => xfs::deleted(cx, queue),
+        false => ext::undelete::deleted(cx, queue),
     }
 }

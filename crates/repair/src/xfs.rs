@@ -43,6 +43,9 @@ mod targets;
 mod tree_build;
 mod tree_hash;
 mod tree_read;
+mod undelete;
+
+pub use undelete::deleted;
 
 use groups::Group;
 use inodes::Inode;

@@ -18,7 +18,7 @@ use repair::{Deleted, Deletions};
 use serde_json::json;
 
 use crate::app::App;
-use crate::storage::{Known, Storage};
+use crate::storage::Storage;
 use crate::target::TargetPath;
 use crate::{glob, text};
 
@@ -28,9 +28,11 @@ const PIECE: u64 = 1 << 20;
 /// List files that were removed lately, and copy them out
 #[derive(Args)]
 #[command(after_help = "\
-Looks in the journal for older copies of inodes and directories, so ext3 and ext4 alone. A line says
-how much of the content nobody uses by now, size, time of the last change, path. A path that begins
-with #N is below a directory whose name is lost. Nothing is written to the image: unmount it at once
+Looks in the journal of ext3 and ext4 for older copies of inodes and directories; in XFS for freed
+inodes whose maps still read, and for names and sizes in the log, in directories and in free space.
+A line says how much of the content nobody uses by now, size, time of the last change, path. A size
+with ~ is that of whole blocks: no copy of the inode is left. A path that begins with #N is below a
+directory whose name is lost. Nothing is written to the image: unmount it at once
 after the accident, or work on a copy, for whatever is written may take the place of what was
 removed. Where the device discarded it there are zeros; that cannot be seen.
 Exit status: 0, or 1 where something was restored in part or not at all.
@@ -58,9 +60,7 @@ pub struct Options {
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let target = TargetPath::parse(&options.target)?.target;
     let storage = Storage::open(app, &target, false)?;
-    if storage.must_be_known(app)? == Known::Xfs {
-        bail!("{target}: what was removed from an XFS cannot be found yet; ext3 and ext4 only");
-    }
+    storage.must_be_known(app)?;
     let progress = app.out.progress("looking");
     let deletions = repair::deleted(app.cx, &storage.queue);
     progress.finish();
@@ -69,7 +69,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let wanted = |file: &&Deleted| set.as_ref().is_none_or(|set| wanted(set, &file.path));
     let files: Vec<&Deleted> = deletions.files.iter().filter(wanted).collect();
     if files.is_empty() {
-        app.out.note(format!("{target}: nothing that was removed is known to its journal"));
+        app.out.note(format!("{target}: nothing that was removed was found"));
     }
     let Some(to) = &options.to else {
         for file in files {
@@ -129,6 +129,7 @@ fn show(app: &mut App, file: &Deleted) -> Result<()> {
             "path": text::escape(&file.path),
             "type": kind,
             "size": file.size,
+            "exact": file.exact,
             "mode": file.mode,
             "uid": file.uid,
             "gid": file.gid,
@@ -141,7 +142,8 @@ fn show(app: &mut App, file: &Deleted) -> Result<()> {
     // Not rounded up: 100 % means all of it.
     let percent = (kept(file) * 100.0).floor();
     let mark = if file.kind == FileKind::Directory { "/" } else { "" };
-    let (size, time) = (file.size, text::full_time(file.mtime));
+    let size = format!("{}{}", if file.exact { "" } else { "~" }, file.size);
+    let time = text::full_time(file.mtime);
     let path = text::escape(&file.path);
     Ok(app.out.line(format!("{percent:>3}% {size:>12} {time} {path}{mark}"))?)
 }

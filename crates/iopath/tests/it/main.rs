@@ -20,6 +20,7 @@ mod interrupt;
 mod json;
 mod lab;
 mod lab_own;
+mod metadump;
 mod nbd;
 mod network;
 mod nfs;

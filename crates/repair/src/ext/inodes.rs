@@ -276,8 +276,8 @@ impl Fs<'_> {
         Ok(())
     }
 
-    /// A reserved inode without links whose checksum does not fit. Nothing in it is used, but for the
-    /// list of bad blocks; the file system's own files are looked at elsewhere.
+    /// A reserved inode without links whose checksum does not fit. Nothing in it is used, but for
+    /// the list of bad blocks; the file system's own files are looked at elsewhere.
     fn reserved_sum(&mut self, ino: u32) -> Result<(), DeviceError> {
         let [user, group, project] = self.g.quota_inos;
         let files = [self.g.journal_ino, self.g.orphan_file_ino, user, group, project, RESIZE_INO];

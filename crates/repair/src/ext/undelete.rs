@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{Ino, Timespec};
+use base::Ino;
 use block::{DeviceError, Queue};
 use ext4::format::extent::FileRun;
 use ext4::format::super_block::ROOT_INO;
@@ -20,49 +20,8 @@ use super::map::Map;
 use super::{Bits, Fs};
 use crate::RepairError;
 use crate::plan::Decisions;
+use crate::undelete::{Deleted, Deletions, Known, path_of};
 use crate::view::View;
-
-/// Directories above each other that a path follows.
-const DEPTH_MAX: usize = 1 << 16;
-
-/// An inode that was removed.
-#[derive(Clone, Debug)]
-pub struct Deleted {
-    /// Its number.
-    pub ino: u32,
-    /// What it was.
-    pub kind: FileKind,
-    /// Its path from the root, as far as names are known: it begins with `/`, else with `#INO` of
-    /// the directory whose own name is lost.
-    pub path: Vec<u8>,
-    /// Type and permissions.
-    pub mode: u16,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Bytes.
-    pub size: u64,
-    /// Last change of the content.
-    pub mtime: Timespec,
-    /// Where its content lies.
-    pub runs: Vec<FileRun>,
-    /// Blocks of content.
-    pub blocks: u64,
-    /// Blocks of content that somebody else uses by now, or that are not known.
-    pub lost: u64,
-    /// The target of a short symbolic link.
-    pub target: Option<Vec<u8>>,
-}
-
-/// What was removed, and where its content lies.
-#[derive(Clone, Debug, Default)]
-pub struct Deletions {
-    /// By path.
-    pub files: Vec<Deleted>,
-    /// Bytes of a block.
-    pub block_size: u32,
-}
 
 /// A removed inode with its newest content, before it is known what it is called.
 struct Candidate {
@@ -72,18 +31,7 @@ struct Candidate {
     map: Map,
 }
 
-/// A name of an inode: its directory, the bytes.
-#[derive(Clone)]
-struct Known {
-    dir: u32,
-    name: Vec<u8>,
-}
-
-/// Looks for what was removed from the ext2, ext3 or ext4 file system behind `queue`. Reads only;
-/// parks on reads. Memory: as [`plan`](fn@crate::plan), and the journal's index.
-///
-/// # Errors
-/// See [`RepairError`].
+/// Looks for what was removed from an ext2, ext3 or ext4.
 pub fn deleted(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Deletions, RepairError> {
     let mut decide = |_: &crate::Finding| true;
     let mut fs = Fs::open(View::new(cx, queue), Decisions::new(&mut decide))?;
@@ -157,7 +105,7 @@ impl Fs<'_> {
     fn names_of_deleted(
         &mut self,
         candidates: &BTreeMap<u32, Candidate>,
-    ) -> Result<BTreeMap<u32, Known>, DeviceError> {
+    ) -> Result<BTreeMap<u64, Known>, DeviceError> {
         let live = self.inodes.iter().filter(|(_, inode)| inode.kind == FileKind::Directory);
         let mut dirs: Vec<(u32, bool, Vec<FileRun>)> = live
             .map(|(&ino, inode)| {
@@ -176,7 +124,7 @@ impl Fs<'_> {
                     let place =
                         FileRun { logical: u64::from(!first), start: run.start + at, ..run };
                     for Name { name, ino, .. } in self.names_ever(dir, place, index)? {
-                        names.entry(ino).or_insert(Known { dir, name });
+                        names.entry(ino.into()).or_insert(Known { dir: dir.into(), name });
                     }
                 }
             }
@@ -188,7 +136,7 @@ impl Fs<'_> {
     fn judge_deleted(
         &mut self,
         candidates: BTreeMap<u32, Candidate>,
-        names: &BTreeMap<u32, Known>,
+        names: &BTreeMap<u64, Known>,
     ) -> Vec<Deleted> {
         let mut all: Vec<(u32, Candidate)> = candidates.into_iter().collect();
         all.sort_by_key(|(ino, one)| (std::cmp::Reverse(one.sequence), *ino));
@@ -206,9 +154,10 @@ impl Fs<'_> {
             let short = kind == FileKind::Symlink && values.blocks == 0;
             let len = (values.size as usize).min(values.block.len());
             files.push(Deleted {
-                ino,
+                ino: ino.into(),
+                exact: true,
                 kind,
-                path: path_of(ino, names),
+                path: path_of(Ino(ino.into()), Ino(ROOT_INO.into()), names),
                 mode: values.mode,
                 uid: values.uid,
                 gid: values.gid,
@@ -223,26 +172,4 @@ impl Fs<'_> {
         files.sort_by(|a, b| (&a.path, a.ino).cmp(&(&b.path, b.ino)));
         files
     }
-}
-
-/// The path of an inode, as far as its directories' names are known.
-fn path_of(ino: u32, names: &BTreeMap<u32, Known>) -> Vec<u8> {
-    let (mut at, mut parts) = (ino, Vec::new());
-    while at != ROOT_INO && parts.len() < DEPTH_MAX {
-        let Some(known) = names.get(&at) else { break };
-        parts.push(&known.name[..]);
-        at = known.dir;
-        if at == ino {
-            break;
-        }
-    }
-    let mut path = match at {
-        ROOT_INO => Vec::new(),
-        at => format!("#{at}").into_bytes(),
-    };
-    for part in parts.iter().rev() {
-        path.push(b'/');
-        path.extend_from_slice(part);
-    }
-    path
 }

@@ -81,7 +81,7 @@ const HARMLESS: [ItemKind; 6] = [
 ///
 /// # Errors
 /// As [`recover`].
-pub(crate) fn recover_in_memory(
+pub fn recover_in_memory(
     cx: &mut Cx,
     queue: &Arc<Queue>,
     geometry: &Geometry,

@@ -1,0 +1,309 @@
+//! The walk over the metadata of XFS: headers, btrees, inodes, and what inodes own.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use base::{FsBlock, Ino};
+use block::Queue;
+use rt::Cx;
+use xfs::XfsError;
+use xfs::format::ag::{RawAgf, RawAgi, Root};
+use xfs::format::btree::Node;
+use xfs::format::log::LOG_BLOCK;
+use xfs::format::record::InodeChunk;
+use xfs::format::{AgBlock, AgHeader, AgInode, At, Geometry, Kind, RawSuper, verifier};
+use xfs::log::LogError;
+use xfs::mkfs::unmount_record;
+use xfs::mount::recovery::recover_in_memory;
+
+use super::{DumpError, DumpOptions, Out, Report, Sink};
+use crate::view::View;
+
+mod blocks;
+mod forks;
+mod inodes;
+
+/// Bytes of the log that one piece holds.
+const LOG_PIECE: u64 = 1 << 20;
+
+/// One dump.
+struct Dump<'a> {
+    view: View<'a>,
+    out: Out<'a>,
+    g: Geometry,
+    raw: RawSuper,
+    /// The newest cycle of the log that metadata name.
+    newest_cycle: u32,
+}
+
+/// A btree of a group.
+struct Tree {
+    ag: u32,
+    kind: Kind,
+    root: Root,
+}
+
+/// Dumps an XFS of version 5.
+///
+/// # Errors
+/// See [`DumpError`].
+pub fn dump(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    options: &DumpOptions,
+    sink: &mut dyn Sink,
+) -> Result<Report, DumpError> {
+    let mut view = View::new(cx, queue);
+    let unit = u64::from(queue.info().logical_block.max(512));
+    let sector = view.read_bytes(0, unit as usize)?;
+    let g = Geometry::parse(&sector, At::Super(0)).map_err(damaged)?;
+    if g.v4() {
+        return refuse("XFS of version 4 is not dumped; xfs_metadump (xfsprogs) does that");
+    }
+    let raw = *RawSuper::view(&sector).expect("a sector holds it");
+    let device = queue.info().bytes() / u64::from(g.block_size);
+    if g.blocks_count > device {
+        let blocks = g.blocks_count;
+        return refuse(format!("it has {blocks} blocks, its device {device}; try --rescue"));
+    }
+    let size = g.blocks_count * u64::from(g.block_size);
+    let mut out = Out::new(sink, options, size);
+    let recovered = match recover_in_memory(view.cx(), queue, &g, None) {
+        Ok(recovered) => recovered.map(|(over, _)| over),
+        Err(XfsError::Device(error) | XfsError::Log(LogError::Device(error))) => {
+            return Err(error.into());
+        }
+        Err(error) => {
+            out.report.dirty_log = true;
+            out.leave_out(format!("the log, which cannot be replayed: {error}"));
+            None
+        }
+    };
+    out.report.dirty_log |= recovered.is_some();
+    // Whoever keeps the names wants the state with the log beside it.
+    let queue = recovered.as_ref().filter(|_| !options.keep_names).unwrap_or(queue);
+    let mut dump = Dump { view: View::new(cx, queue), out, g, raw, newest_cycle: 0 };
+    dump.view.set_block_size(dump.g.block_size);
+    dump.run()?;
+    Ok(dump.out.report)
+}
+
+fn damaged(corrupt: xfs::format::Corrupt) -> DumpError {
+    let hint = "--rescue dumps the state that a repair would leave";
+    DumpError::Refused(format!("{corrupt}; {hint}"))
+}
+
+fn refuse<T>(why: impl Into<String>) -> Result<T, DumpError> {
+    Err(DumpError::Refused(why.into()))
+}
+
+impl Dump<'_> {
+    fn run(&mut self) -> Result<(), DumpError> {
+        let bytes = self.view.read_bytes(0, self.g.sector_size as usize)?;
+        self.raw = *RawSuper::view(&bytes).expect("a sector holds it");
+        for ag in 0..self.g.ag_count {
+            self.group(ag)?;
+        }
+        self.log()
+    }
+
+    /// Headers and btrees of a group, then its inodes.
+    fn group(&mut self, ag: u32) -> Result<(), DumpError> {
+        use AgHeader::{Agf, Agfl, Agi, Super};
+        self.header(ag, Super, Kind::Super)?;
+        let agf = self.header(ag, Agf, Kind::Agf)?;
+        let agi = self.header(ag, Agi, Kind::Agi)?;
+        self.header(ag, Agfl, Kind::Agfl)?;
+        let features = self.g.features;
+        let (rmap, counts, free) = (features.rmapbt(), features.reflink(), features.finobt());
+        if let Ok(agf) = RawAgf::parse_trusted(&agf, ag, &self.g).copied() {
+            let list = [
+                (Kind::FreeByBlock, Some(agf.by_block())),
+                (Kind::FreeBySize, Some(agf.by_size())),
+                (Kind::Rmap, rmap.then(|| agf.rmap())),
+                (Kind::Refcount, counts.then(|| agf.refcount())),
+            ];
+            for (kind, root) in list {
+                let Some(root) = root else { continue };
+                self.tree(&Tree { ag, kind, root })?;
+            }
+        } else {
+            self.out.leave_out(format!("the btrees of group {ag}: its AGF is damaged"));
+        }
+        let Ok(agi) = RawAgi::parse_trusted(&agi, ag, &self.g).copied() else {
+            self.out.leave_out(format!("the inodes of group {ag}: its AGI is damaged"));
+            return Ok(());
+        };
+        if free {
+            self.tree(&Tree { ag, kind: Kind::Finobt, root: agi.finobt() })?;
+        }
+        for chunk in self.tree(&Tree { ag, kind: Kind::Inobt, root: agi.inobt() })? {
+            self.chunk(ag, &chunk)?;
+        }
+        Ok(())
+    }
+
+    /// A header of a group, passed on and returned.
+    fn header(&mut self, ag: u32, header: AgHeader, kind: Kind) -> Result<Vec<u8>, DumpError> {
+        let sector = self.g.header_sector(ag, header);
+        let mut bytes = self.view.read_bytes(sector.bytes(), self.g.sector_size as usize)?;
+        let sound = self.is_sound(kind, &bytes);
+        if kind == Kind::Super {
+            self.obscure_super(&mut bytes);
+        }
+        self.seal(kind, &mut bytes, sound);
+        self.out.put(sector.bytes(), &bytes)?;
+        Ok(bytes)
+    }
+
+    fn obscure_super(&mut self, bytes: &mut [u8]) {
+        if self.out.keeps_names() {
+            return;
+        }
+        if let Some(raw) = RawSuper::view_mut(bytes) {
+            raw.sb_fname.iter_mut().filter(|byte| **byte != 0).for_each(|byte| *byte = b'L');
+        }
+    }
+
+    /// Whether the checksum of a block is right. Its sequence number counts for the new log then.
+    fn is_sound(&mut self, kind: Kind, bytes: &[u8]) -> bool {
+        let sound = verifier::verify_magic(kind, bytes, At::Block(0)).is_ok()
+            && verifier::stored_checksum(kind, bytes) == verifier::checksum(kind, bytes);
+        let lsn = if sound { verifier::lsn(kind, bytes) } else { u64::MAX };
+        if lsn != u64::MAX {
+            self.newest_cycle = self.newest_cycle.max((lsn >> 32) as u32);
+        }
+        sound
+    }
+
+    /// Sets the checksum of a changed block, if it was right before; else it stays wrong.
+    fn seal(&self, kind: Kind, bytes: &mut [u8], sound: bool) {
+        if sound {
+            return verifier::update_crc(kind, bytes);
+        }
+        let right = verifier::verify_magic(kind, bytes, At::Block(0)).is_ok()
+            && verifier::stored_checksum(kind, bytes) == verifier::checksum(kind, bytes);
+        if right && let Some(last) = bytes.len().checked_sub(1) {
+            // What was damaged is not in the dump: the checksum of something else shows it.
+            bytes[last] ^= 0xff;
+            verifier::update_crc(kind, bytes);
+            bytes[last] ^= 0xff;
+        }
+    }
+
+    /// The blocks of a tree. The chunks of inodes if it is theirs.
+    fn tree(&mut self, tree: &Tree) -> Result<Vec<InodeChunk>, DumpError> {
+        let &Tree { ag, kind, root } = tree;
+        let (sparse, mut chunks) = (self.g.features.sparse(), Vec::new());
+        let mut seen = BTreeSet::new();
+        let mut todo = vec![(root.block, root.levels.saturating_sub(1) as u16)];
+        while let Some((block, level)) = todo.pop() {
+            let at = At::AgBlock(ag, block);
+            if block >= self.g.ag_length(ag) || !seen.insert(block) {
+                self.out.leave_out(format!("{at}: {} points there", kind.name()));
+                continue;
+            }
+            let linear = self.g.linear(AgBlock { ag, block });
+            let mut data = self.view.read(linear)?;
+            let sound = self.is_sound(kind, &data);
+            let magic = verifier::verify_magic(kind, &data, at).is_ok();
+            let parsed = Node::parse_trusted(kind, &data, Some(level), at);
+            let Some(node) = parsed.ok().filter(|_| magic) else {
+                self.unknown(linear, &data, at, kind)?;
+                continue;
+            };
+            if level == 0 && kind == Kind::Inobt {
+                let records = (0..node.len()).map(|index| node.record(index));
+                chunks.extend(records.map(|record| InodeChunk::read(record, sparse)));
+            }
+            let below = level.saturating_sub(1);
+            let children = (0..node.len()).rev().filter(|_| level > 0);
+            todo.extend(children.map(|index| (node.pointer(index) as u32, below)));
+            blocks::clear_tail(kind, &mut data);
+            self.seal(kind, &mut data, sound);
+            self.out.put(linear * u64::from(self.g.block_size), &data)?;
+        }
+        Ok(chunks)
+    }
+
+    /// A block that is not what it should be: passed on only where names may be seen.
+    fn unknown(&mut self, linear: u64, data: &[u8], at: At, kind: Kind) -> Result<(), DumpError> {
+        if self.out.keeps_names() {
+            self.out.put(linear * u64::from(self.g.block_size), data)?;
+            return Ok(());
+        }
+        self.out.leave_out(format!("{at}: no {}", kind.name()));
+        Ok(())
+    }
+
+    /// The blocks of a chunk of inodes, and what these own.
+    fn chunk(&mut self, ag: u32, chunk: &InodeChunk) -> Result<(), DumpError> {
+        let per_block = self.g.inodes_per_block();
+        let first = self.g.agino_block(chunk.start);
+        if !chunk.start.is_multiple_of(per_block) {
+            // Of several chunks in one large block the first has it.
+            return Ok(());
+        }
+        let mask = chunk.hole_mask();
+        for index in 0..self.g.chunks.blocks {
+            let bit = (index * per_block).min(63);
+            let block = first + index;
+            if mask >> bit & 1 != 0 || block >= self.g.ag_length(ag) {
+                continue;
+            }
+            let linear = self.g.linear(AgBlock { ag, block });
+            let agino = self.g.block_agino(block);
+            let mut data = self.view.read(linear)?;
+            let size = self.g.inode_size as usize;
+            for (index, slot) in data.chunks_exact_mut(size).enumerate() {
+                let ino = self.g.ino_join(AgInode { ag, agino: agino + index as u32 });
+                self.inode(ino, slot)?;
+            }
+            self.out.put(linear * u64::from(self.g.block_size), &data)?;
+        }
+        Ok(())
+    }
+
+    /// The log: as it is, or an empty one above all sequence numbers.
+    fn log(&mut self) -> Result<(), DumpError> {
+        if self.g.log_start == FsBlock(0) {
+            return Ok(());
+        }
+        let first = self.g.linear(self.g.split(self.g.log_start)) * u64::from(self.g.block_size);
+        let bytes = u64::from(self.g.log_blocks) * u64::from(self.g.block_size);
+        let cycle = self.newest_cycle + 1;
+        let record = unmount_record(self.g.uuid, self.g.log_sunit, cycle);
+        let mut done = 0;
+        while done < bytes {
+            let len = LOG_PIECE.min(bytes - done) as usize;
+            let mut piece = vec![0; len];
+            if self.out.keeps_names() {
+                piece = self.view.read_bytes(first + done, len)?;
+            } else {
+                for sector in piece.chunks_exact_mut(LOG_BLOCK) {
+                    sector[..4].copy_from_slice(&(cycle - 1).to_be_bytes());
+                }
+                if let Some(rest) = record.get(done as usize..) {
+                    let len = rest.len().min(len);
+                    piece[..len].copy_from_slice(&rest[..len]);
+                }
+            }
+            self.out.put(first + done, &piece)?;
+            done += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Which inode of the file system itself this is.
+    fn is_system(&self, ino: Ino) -> bool {
+        let raw = &self.raw;
+        let list = [
+            raw.sb_rbmino.get(),
+            raw.sb_rsumino.get(),
+            raw.sb_uquotino.get(),
+            raw.sb_gquotino.get(),
+            raw.sb_pquotino.get(),
+        ];
+        list.contains(&ino.0)
+    }
+}
