@@ -1,9 +1,11 @@
 //! Encryption of an inode's content and names, and whether its key is known (Linux:
 //! `fs/ext4/crypto.c`).
 
+use std::sync::OnceLock;
+
 use base::Errno;
 use fscrypt::nokey::{self, NameHashes};
-use fscrypt::{Context, FileKey, FsIds, Policy};
+use fscrypt::{Context, DirHash, FileKey, FsIds, Policy};
 
 use crate::sb::SuperBlock;
 
@@ -14,6 +16,8 @@ pub(crate) struct InodeCrypt {
     context: Option<Context>,
     /// The key, where it is at hand.
     key: Option<FileKey>,
+    /// What hashes names in a directory that ignores their case, since it was first asked for.
+    dir_hash: OnceLock<Option<DirHash>>,
 }
 
 impl InodeCrypt {
@@ -41,7 +45,7 @@ impl InodeCrypt {
         if let (Some(context), None) = (context, &key) {
             note(format!("it is encrypted, and its key {} is not at hand", context.policy.key));
         }
-        InodeCrypt { context, key }
+        InodeCrypt { context, key, dir_hash: OnceLock::new() }
     }
 
     /// The key.
@@ -55,6 +59,16 @@ impl InodeCrypt {
             (None, Some(_)) => Err(Errno::ENOKEY),
             (None, None) => Err(Errno::EFSCORRUPTED),
         }
+    }
+
+    /// What hashes the folded names of a directory.
+    ///
+    /// # Errors
+    /// As [`InodeCrypt::key`]; `EINVAL` its policy is of version 1.
+    pub fn dir_hash(&self, sb: &SuperBlock) -> Result<&DirHash, Errno> {
+        let context = *self.key()?.context();
+        let derive = || DirHash::new(sb.options.keys.find(&context.policy)?, &context);
+        self.dir_hash.get_or_init(derive).as_ref().ok_or(Errno::EINVAL)
     }
 
     /// The policy of its directory tree; `None` where the context is damaged.

@@ -20,7 +20,7 @@ use crate::bmap::map::State;
 use crate::dir::htree::Path;
 use crate::format::casefold::Encoding;
 use crate::format::checksum::InodeSeed;
-use crate::format::dir::{self, DirLayout, FoundEntry, Key};
+use crate::format::dir::{self, DirLayout, FoundEntry, Key, Names};
 use crate::format::features::{Compat, Incompat};
 use crate::format::htree::{self as raw, NODE_ARRAY, ROOT_ARRAY};
 use crate::format::{At, CorruptKind, FileKind, InodeFlags};
@@ -118,6 +118,14 @@ pub(crate) struct Dir<'a> {
     pub encoding: Option<Encoding>,
 }
 
+/// Puts a name where there is room for it.
+fn insert(data: &mut [u8], layout: DirLayout, room: u32, key: &Key, target: Target) {
+    let at = dir::insert(data, layout, room, target.ino, target.dir_type, key.name());
+    if let Some((hash, _)) = key.fold().and_then(|fold| fold.secret) {
+        dir::set_hash(data, at, hash);
+    }
+}
+
 impl Ext4 {
     /// What all directories of this mount have in common.
     pub(crate) fn dir_layout(&self) -> DirLayout {
@@ -125,7 +133,7 @@ impl Ext4 {
             block_size: self.sb.geometry.block_size,
             checksum: self.sb.geometry.checksums.metadata,
             filetype: self.sb.geometry.features.incompat.contains(Incompat::FILETYPE),
-            encrypted: false,
+            names: Names::Plain,
         }
     }
 
@@ -159,9 +167,14 @@ impl<'a> Dir<'a> {
         let blocks = (size >> fs.sb.geometry.block_bits).min(u64::from(u32::MAX)) as u32;
         let indexed = fs.has_dir_index() && flags.contains(InodeFlags::INDEX);
         let inline = flags.contains(InodeFlags::INLINE_DATA);
-        let layout = DirLayout { encrypted: inode.crypt().is_some(), ..fs.dir_layout() };
         let casefold = flags.contains(InodeFlags::CASEFOLD);
         let encoding = if casefold { fs.sb.geometry.encoding } else { None };
+        let names = match inode.crypt() {
+            None => Names::Plain,
+            Some(_) if encoding.is_some() => Names::Hashed,
+            Some(_) => Names::Encrypted,
+        };
+        let layout = DirLayout { names, ..fs.dir_layout() };
         Ok(Dir { fs, inode, layout, blocks, indexed, inline, encoding })
     }
 
@@ -319,12 +332,10 @@ impl<'a> Dir<'a> {
     /// # Errors
     /// `EINVAL` no UTF-8, where nothing else is taken; `EUCLEAN`, `EIO`.
     pub(crate) fn find(&self, cx: &mut Cx, name: &[u8]) -> Result<Option<EntryPlace>, Errno> {
-        if self.inode.check_key().is_err() {
+        if self.layout.names != Names::Plain && self.inode.check_key().is_err() {
             return self.find_without_key(cx, name);
         }
-        let name = self.disk_name(name)?;
-        let folded = self.folded(&name)?;
-        self.find_on_disk(cx, &Key::folded(&name, folded.as_deref()))
+        self.find_on_disk(cx, &self.sought(name)?.key())
     }
 
     fn find_on_disk(&self, cx: &mut Cx, key: &Key) -> Result<Option<EntryPlace>, Errno> {
@@ -375,20 +386,25 @@ impl<'a> Dir<'a> {
         cx: &mut Cx,
         name: &[u8],
     ) -> Result<Result<EntryPlace, Slot>, Errno> {
-        let name = &*self.disk_name(name)?;
-        let folded = self.folded(name)?;
-        let key = Key::folded(name, folded.as_deref());
+        self.find_or_slot_on_disk(cx, &self.sought(name)?.key())
+    }
+
+    fn find_or_slot_on_disk(
+        &self,
+        cx: &mut Cx,
+        key: &Key,
+    ) -> Result<Result<EntryPlace, Slot>, Errno> {
         if self.indexed {
-            return self.find_or_slot_indexed(cx, &key);
+            return self.find_or_slot_indexed(cx, key);
         }
         if self.inline {
-            return self.find_or_slot_inline(cx, &key);
+            return self.find_or_slot_inline(cx, key);
         }
-        let need = dir::entry_len(name.len());
+        let need = self.layout.entry_len(key.name().len());
         let mut room = None;
         for lblk in 0..self.blocks {
             let buffer = self.block(cx, lblk, Role::Leaf)?;
-            let scan = buffer.with(|data| dir::scan(data, self.layout, &key, need));
+            let scan = buffer.with(|data| dir::scan(data, self.layout, key, need));
             if let Some(found) = scan.found {
                 return Ok(Ok(EntryPlace { place: Place::Block(buffer), found }));
             }
@@ -415,8 +431,8 @@ impl<'a> Dir<'a> {
         name: &[u8],
         target: Target,
     ) -> Result<(), Errno> {
-        let name = self.disk_name(name)?;
-        self.add_on_disk(cx, handle, slot, &name, target)
+        let sought = self.sought(name)?;
+        self.add_on_disk(cx, handle, slot, &sought.key(), target)
     }
 
     fn add_on_disk(
@@ -424,32 +440,30 @@ impl<'a> Dir<'a> {
         cx: &mut Cx,
         handle: &mut Handle,
         slot: Slot,
-        name: &[u8],
+        key: &Key,
         target: Target,
     ) -> Result<(), Errno> {
         let layout = self.layout;
-        let Target { ino, dir_type } = target;
         match slot {
             Slot::Room(buffer, offset) => self.change(cx, handle, &buffer, |data| {
-                dir::insert(data, layout, offset, ino, dir_type, name);
+                insert(data, layout, offset, key, target);
             }),
             Slot::Append => {
                 let (_, _) = self.append(cx, handle, |data| {
                     dir::init_empty(data, layout);
-                    dir::insert(data, layout, 0, ino, dir_type, name);
+                    insert(data, layout, 0, key, target);
                 })?;
                 Ok(())
             }
-            Slot::Split(path) => self.add_by_split(cx, handle, path, name, target),
-            Slot::Inode => self.add_inline(cx, handle, name, target),
-            Slot::LeaveInode => self.add_outside(cx, handle, name, target),
+            Slot::Split(path) => self.add_by_split(cx, handle, path, key, target),
+            Slot::Inode => self.add_inline(cx, handle, key, target),
+            Slot::LeaveInode => self.add_outside(cx, handle, key, target),
             Slot::Convert => {
                 if !self.convert(cx, handle)? {
-                    return self.add_on_disk(cx, handle, Slot::Append, name, target);
+                    return self.add_on_disk(cx, handle, Slot::Append, key, target);
                 }
-                let folded = self.folded(name)?;
-                match self.find_or_slot_indexed(cx, &Key::folded(name, folded.as_deref()))? {
-                    Err(slot) => self.add_on_disk(cx, handle, slot, name, target),
+                match self.find_or_slot_indexed(cx, key)? {
+                    Err(slot) => self.add_on_disk(cx, handle, slot, key, target),
                     Ok(_) => Err(Errno::EEXIST),
                 }
             }
@@ -468,11 +482,12 @@ impl<'a> Dir<'a> {
     ) -> Result<(), Errno> {
         match &place.place {
             Place::Block(buffer) => {
-                self.change(cx, handle, buffer, |data| dir::remove(data, &place.found))
+                let layout = self.layout;
+                self.change(cx, handle, buffer, |data| dir::remove(data, layout, &place.found))
             }
-            Place::Inode(run) => {
-                self.change_inline(cx, handle, *run, |data, _| dir::remove(data, &place.found))
-            }
+            Place::Inode(run) => self.change_inline(cx, handle, *run, |data, layout| {
+                dir::remove(data, layout, &place.found);
+            }),
         }
     }
 

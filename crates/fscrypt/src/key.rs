@@ -18,6 +18,7 @@ pub(crate) enum Purpose {
     FileKey = 2,
     DirectKey = 3,
     InoLblk64 = 4,
+    DirHash = 5,
     InoLblk32 = 6,
     InodeHash = 7,
 }

@@ -14,19 +14,23 @@
 //! memory when they are dropped, and no `Debug` output and no error has a byte of them. They are
 //! not locked into memory: a swap device must be encrypted itself.
 //!
-//! Not here: SM4, keys wrapped by hardware, and the hashes of casefolded names.
+//! Where case is ignored, the folded name's [hash](DirHash) stands beside the encrypted one.
+//!
+//! Not here: SM4, and keys wrapped by hardware.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod cipher;
 mod context;
+mod dir_hash;
 mod file_key;
 mod key;
 pub mod nokey;
 mod xts;
 
 pub use context::{Context, IvMethod, KeyName, Mode, NONCE_SIZE, Policy};
+pub use dir_hash::DirHash;
 pub use file_key::{FileKey, FsIds, stored_target};
 pub use key::{KeyRing, MasterKey};
 pub use xts::Xts;

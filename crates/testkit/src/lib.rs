@@ -11,6 +11,7 @@
 //! - [`full`]: tasks on full devices; [`fsx`]: one file under all operations on content, on full
 //!   devices and others, in process and through a mount;
 //! - [`ganesha`]: a running server of NFS that is not ours;
+//! - [`guest`]: a kernel that has what that of this machine lacks;
 //! - [`image`]: images between files and memory;
 //! - [`kept`]: tables that are kept as text beside a test;
 //! - [`unnamed`]: files that are made without names, for tests of power cuts;
@@ -39,6 +40,7 @@ pub mod format;
 pub mod fsx;
 pub mod full;
 pub mod ganesha;
+pub mod guest;
 pub mod image;
 pub mod judge;
 pub mod kept;

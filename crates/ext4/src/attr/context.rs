@@ -21,9 +21,8 @@ const NAME: Name<'static> = Name { index: CONTEXT_INDEX, rest: CONTEXT_NAME };
 /// park.
 ///
 /// # Errors
-/// `EOPNOTSUPP` encrypted content lies in the inode, which Linux never does, or a directory ignores
-/// the case of encrypted names; `EUCLEAN`, `EIO` its
-/// attributes cannot be read.
+/// `EOPNOTSUPP` encrypted content lies in the inode, which Linux never does; `EUCLEAN`,
+/// `EIO` its attributes cannot be read.
 pub(crate) fn load(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
     let flags = inode.with(cx, |core| core.flags);
     if flags.contains(InodeFlags::VERITY) && inode.is_regular(cx) {
@@ -34,11 +33,6 @@ pub(crate) fn load(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<(), Errno>
     }
     if flags.contains(InodeFlags::INLINE_DATA) {
         let text = "encrypted content in the inode is not supported";
-        fs.sb.note_read_error(format!("inode {}: {text}", inode.ino));
-        return Err(Errno::EOPNOTSUPP);
-    }
-    if flags.contains(InodeFlags::CASEFOLD) {
-        let text = "encrypted names whose case is ignored are not supported";
         fs.sb.note_read_error(format!("inode {}: {text}", inode.ino));
         return Err(Errno::EOPNOTSUPP);
     }

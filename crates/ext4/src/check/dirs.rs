@@ -11,7 +11,7 @@ use super::index::{Role, Tree};
 use super::mapping::FileBlocks;
 use super::rule::Rule;
 use crate::format::casefold;
-use crate::format::dir::{self, DirLayout, Entry};
+use crate::format::dir::{self, DirLayout, Entry, Names};
 use crate::format::extent::FileRun;
 use crate::format::features::Incompat;
 use crate::format::hash::hash_name;
@@ -121,7 +121,17 @@ impl Checker<'_> {
             block_size: self.g.block_size,
             checksum: self.g.checksums.metadata,
             filetype: self.g.features.incompat.contains(Incompat::FILETYPE),
-            encrypted: false,
+            names: Names::Plain,
+        }
+    }
+
+    /// What the names of a directory are.
+    pub fn names(&self, dir: usize) -> Names {
+        let folds = self.g.encoding.is_some() && self.dirs[dir].folds;
+        match (self.is_encrypted(self.dirs[dir].ino), folds) {
+            (false, _) => Names::Plain,
+            (true, false) => Names::Encrypted,
+            (true, true) => Names::Hashed,
         }
     }
 
@@ -213,8 +223,7 @@ impl Checker<'_> {
         let FileRun { logical, start, .. } = block;
         let at = At::Block(Ino(reading.ino.into()), start);
         let role = tree.map(|tree| tree.role(logical));
-        let encrypted = self.is_encrypted(reading.ino);
-        let mut layout = DirLayout { encrypted, ..self.dir_layout() };
+        let mut layout = DirLayout { names: self.names(reading.dir), ..self.dir_layout() };
         match role {
             Some(Role::Node) => return,
             Some(Role::Root) => layout.checksum = false,
@@ -339,6 +348,9 @@ impl Checker<'_> {
     /// The folded form of an entry's name, where its directory ignores case.
     fn folded(&mut self, reading: &Reading, entry: &Entry<'_>, at: At) -> Option<Vec<u8>> {
         let encoding = self.g.encoding.filter(|_| self.dirs[reading.dir].folds)?;
+        if self.names(reading.dir) == Names::Hashed {
+            return None;
+        }
         if encoding.strict && !casefold::is_valid(entry.name) {
             let detail = format!("{:?} is no UTF-8", String::from_utf8_lossy(entry.name));
             self.findings.add(Rule::DirNameEncoding, at, detail);
@@ -358,7 +370,10 @@ impl Checker<'_> {
         let folds = self.g.encoding.is_some() && self.dirs[reading.dir].folds;
         let folded = if folds { casefold::fold(entry.name) } else { None };
         let name = folded.as_deref().unwrap_or(entry.name);
-        let hash = hash_name(tree.version, &self.g.hash_seed, name).major;
+        let hash = match tree.version {
+            Some(version) => hash_name(version, &self.g.hash_seed, name).major,
+            None => entry.hash.major,
+        };
         let below = match next {
             None => true,
             // Bit 0 says that names of exactly this hash begin in the leaf before.

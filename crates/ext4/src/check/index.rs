@@ -33,8 +33,8 @@ pub enum Role {
 /// The tree of one directory.
 pub struct Tree {
     roles: Vec<Role>,
-    /// How names are hashed.
-    pub version: HashVersion,
+    /// How names are hashed; `None`: their hashes stand beside them.
+    pub version: Option<HashVersion>,
 }
 
 impl Tree {
@@ -63,7 +63,7 @@ impl Checker<'_> {
         let page = self.io.read(first, 1)?;
         let at = At::Block(Ino(self.dirs[dir].ino.into()), first);
         let large = self.g.features.incompat.contains(Incompat::LARGEDIR);
-        let info = match htree::parse_root(&page, if large { 2 } else { 1 }) {
+        let info = match htree::parse_root(&page, self.names(dir), if large { 2 } else { 1 }) {
             Ok(info) => info,
             Err(kind) => {
                 self.findings.corrupt(&kind.at(at));
@@ -71,7 +71,6 @@ impl Checker<'_> {
             }
         };
         let version = HashVersion::from_disk(info.hash_version, self.g.hash_unsigned);
-        let version = version.expect("parse_root knows the version");
         let mut tree = Tree { roles: vec![Role::None; blocks as usize], version };
         tree.roles[0] = Role::Root;
         let root = Visit { logical: 0, levels: info.levels + 1, low: 0, next: None };

@@ -15,7 +15,7 @@ use crate::dir::{Dir, EntryPlace, Place, Role, Slot};
 use crate::format::CorruptKind;
 use crate::format::dir::{self, Key};
 use crate::format::features::Incompat;
-use crate::format::hash::{HashVersion, NameHash, hash_name};
+use crate::format::hash::HashVersion;
 use crate::format::htree::{self, NODE_ARRAY, Node, ROOT_ARRAY};
 
 mod insert;
@@ -44,22 +44,17 @@ pub(crate) struct Path {
     /// Logical block of the leaf.
     pub leaf: u32,
     /// How this tree hashes.
-    pub version: HashVersion,
+    pub version: Version,
 }
+
+/// How a tree hashes names; `None`: the hashes stand beside the names.
+pub(crate) type Version = Option<HashVersion>;
 
 impl Dir<'_> {
     /// The most levels of nodes below a root.
     pub(crate) fn levels_max(&self) -> u8 {
         let large = self.fs.sb.geometry.features.incompat.contains(Incompat::LARGEDIR);
         if large { 2 } else { 1 }
-    }
-
-    /// How a name is hashed in a tree of that version.
-    pub(crate) fn hash(&self, version: HashVersion, name: &[u8]) -> NameHash {
-        if self.encoding.is_some() {
-            return self.hash_folded(version, name);
-        }
-        hash_name(version, &self.fs.sb.geometry.hash_seed, name)
     }
 
     /// The node in logical block `lblk`, and the pair in it that `hash` leads to.
@@ -114,14 +109,13 @@ impl Dir<'_> {
     pub(crate) fn probe(
         &self,
         cx: &mut Cx,
-        hash: impl FnOnce(HashVersion) -> u32,
+        hash: impl FnOnce(Version) -> u32,
     ) -> Result<(Path, u32), Errno> {
         let root = self.block(cx, 0, Role::Root)?;
-        let info = root.with(|data| htree::parse_root(data, self.levels_max()));
+        let info = root.with(|data| htree::parse_root(data, self.layout.names, self.levels_max()));
         let info = info.map_err(|kind| self.corrupt(cx, &root, kind))?;
         let unsigned = self.fs.sb.geometry.hash_unsigned;
-        let version = HashVersion::from_disk(info.hash_version, unsigned)
-            .expect("parse_root lets only known versions through");
+        let version = HashVersion::from_disk(info.hash_version, unsigned);
         let hash = hash(version);
         let (frame, mut child) = self.frame_of(cx, root, Role::Root, hash)?;
         let mut frames = SmallVec::new();
@@ -177,7 +171,7 @@ impl Dir<'_> {
 
     /// Searches the tree for a name.
     pub(crate) fn find_indexed(&self, cx: &mut Cx, key: &Key) -> Result<Option<EntryPlace>, Errno> {
-        let (mut path, hash) = self.probe(cx, |version| self.hash(version, key.name()).major)?;
+        let (mut path, hash) = self.probe(cx, |version| self.hash(version, key).major)?;
         loop {
             let buffer = self.block(cx, path.leaf, Role::Leaf)?;
             let found = buffer.with(|data| dir::find(data, self.layout, key));
@@ -196,8 +190,8 @@ impl Dir<'_> {
         cx: &mut Cx,
         key: &Key,
     ) -> Result<Result<EntryPlace, Slot>, Errno> {
-        let need = dir::entry_len(key.name().len());
-        let (mut path, hash) = self.probe(cx, |version| self.hash(version, key.name()).major)?;
+        let need = self.layout.entry_len(key.name().len());
+        let (mut path, hash) = self.probe(cx, |version| self.hash(version, key).major)?;
         let mut room = None;
         loop {
             let buffer = self.block(cx, path.leaf, Role::Leaf)?;

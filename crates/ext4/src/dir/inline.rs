@@ -8,7 +8,7 @@
 use base::Errno;
 use rt::Cx;
 
-use super::{Dir, EntryPlace, Place, Slot, Target};
+use super::{Dir, EntryPlace, Place, Slot, Target, insert};
 use crate::attr::inline;
 use crate::format::dir::{self, DirLayout, FoundEntry, INLINE_RUNS, Key};
 use crate::format::{At, CorruptKind, FileKind};
@@ -63,10 +63,10 @@ impl Entries {
         })
     }
 
-    fn room(&self, key: &Key, need: usize) -> Option<(RunIndex, u32)> {
+    fn room(&self, need: usize) -> Option<(RunIndex, u32)> {
         (0..INLINE_RUNS).find_map(|index| {
             let (run, layout) = self.run(index);
-            Some((index, dir::scan(run, layout, key, need).room?))
+            Some((index, dir::room(run, layout, need)?))
         })
     }
 }
@@ -105,11 +105,11 @@ impl Dir<'_> {
             return Ok(Ok(EntryPlace { place: Place::Inode(run), found }));
         }
         let need = dir::entry_len(key.name().len());
-        if entries.room(key, need).is_none() {
+        if entries.room(need).is_none() {
             let capacity = inline::capacity(&self.fs.inodes, cx, self.inode)?;
             dir::grow_inline(&mut entries.bytes, capacity, entries.filetype);
         }
-        Ok(Err(match entries.room(key, need) {
+        Ok(Err(match entries.room(need) {
             Some(_) => Slot::Inode,
             None => Slot::LeaveInode,
         }))
@@ -120,24 +120,24 @@ impl Dir<'_> {
         &mut self,
         cx: &mut Cx,
         handle: &mut Handle,
-        name: &[u8],
+        key: &Key,
         target: Target,
     ) -> Result<(), Errno> {
-        let (key, need) = (Key::new(name), dir::entry_len(name.len()));
+        let need = dir::entry_len(key.name().len());
         let mut entries = self.inline_entries(cx)?;
-        if entries.room(&key, need).is_none() {
+        if entries.room(need).is_none() {
             let capacity = inline::capacity(&self.fs.inodes, cx, self.inode)?;
             dir::grow_inline(&mut entries.bytes, capacity, entries.filetype);
         }
-        if let Some((run, offset)) = entries.room(&key, need) {
+        if let Some((run, offset)) = entries.room(need) {
             let (bytes, layout) = entries.run_mut(run);
-            dir::insert(bytes, layout, offset, target.ino, target.dir_type, name);
+            insert(bytes, layout, offset, key, target);
             if self.store_inline(cx, handle, &entries)? {
                 return Ok(());
             }
         }
         // An attribute took the room meanwhile.
-        self.add_outside(cx, handle, name, target)
+        self.add_outside(cx, handle, key, target)
     }
 
     /// Moves all entries to a block, and adds a name there.
@@ -145,12 +145,12 @@ impl Dir<'_> {
         &mut self,
         cx: &mut Cx,
         handle: &mut Handle,
-        name: &[u8],
+        key: &Key,
         target: Target,
     ) -> Result<(), Errno> {
         self.leave_inode(cx, handle)?;
-        match self.find_or_slot(cx, name)? {
-            Err(slot) => self.add_on_disk(cx, handle, slot, name, target),
+        match self.find_or_slot_on_disk(cx, key)? {
+            Err(slot) => self.add_on_disk(cx, handle, slot, key, target),
             Ok(_) => Err(Errno::EEXIST),
         }
     }

@@ -11,9 +11,10 @@ use fscrypt::nokey::NameHashes;
 use rt::Cx;
 use vfs::DirEntry;
 
+use super::htree::Version;
 use super::{Dir, Role, file_type};
 use crate::format::dir::{self, Entry};
-use crate::format::hash::{HashVersion, NameHash};
+use crate::format::hash::NameHash;
 use crate::format::{At, CorruptKind};
 
 /// Positions behind `.` and `..`; those of all other names are larger.
@@ -51,7 +52,7 @@ impl Dir<'_> {
             return if self.indexed {
                 self.list_tree(cx, start, emit)
             } else {
-                let version = self.fs.sb.geometry.hash_version;
+                let version = self.default_version();
                 self.list_leaves(cx, &[0], 2, version, start, emit).map(|_| ())
             };
         }
@@ -71,7 +72,7 @@ impl Dir<'_> {
         let entries = self.inline_entries(cx)?;
         if self.fs.has_dir_index() {
             if self.list_dots(cx, cookie, emit)? {
-                let version = self.fs.sb.geometry.hash_version;
+                let version = self.default_version();
                 let used = entries.used().map(|(_, it)| it);
                 self.list_sorted(cx, used, version, cookie, emit)?;
             }
@@ -89,8 +90,7 @@ impl Dir<'_> {
         }
         for (distance, entry) in entries.used() {
             let position = first + distance + 1;
-            let hash = NameHash { major: 0, minor: 0 };
-            if position > cookie && !self.emit(cx, &entry, hash, position, emit)? {
+            if position > cookie && !self.emit(cx, &entry, entry.hash, position, emit)? {
                 return Ok(());
             }
         }
@@ -144,7 +144,7 @@ impl Dir<'_> {
         cx: &mut Cx,
         leaves: &[u32],
         skip: usize,
-        version: HashVersion,
+        version: Version,
         start: u64,
         emit: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<bool, Errno> {
@@ -162,13 +162,13 @@ impl Dir<'_> {
         &self,
         cx: &Cx,
         entries: impl Iterator<Item = Entry<'e>>,
-        version: HashVersion,
+        version: Version,
         start: u64,
         emit: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<bool, Errno> {
         let mut list = Vec::new();
         for entry in entries {
-            let hash = self.hash(version, entry.name);
+            let hash = self.hash_of(version, &entry);
             let position = position(hash, entry.name);
             if position | RANK_MASK > start {
                 list.push(Listed { position, hash, entry });
@@ -219,8 +219,7 @@ impl Dir<'_> {
             for entry in dir::entries(&page, self.layout).filter(|entry| entry.ino != 0) {
                 // One more than the offset, so that no position is 0.
                 let position = (u64::from(lblk) << bits) + u64::from(entry.offset) + 1;
-                let hash = NameHash { major: 0, minor: 0 };
-                if position > cookie && !self.emit(cx, &entry, hash, position, emit)? {
+                if position > cookie && !self.emit(cx, &entry, entry.hash, position, emit)? {
                     return Ok(());
                 }
             }
@@ -255,7 +254,14 @@ mod tests {
 
     #[test]
     fn names_of_one_hash_have_positions_of_their_own() {
-        let entry = |name| Entry { offset: 0, rec_len: 12, ino: 1, file_type: 1, name };
+        let entry = |name| Entry {
+            offset: 0,
+            rec_len: 12,
+            ino: 1,
+            file_type: 1,
+            name,
+            hash: NameHash::default(),
+        };
         let names: [&[u8]; 3] = [b"c", b"a", b"b"];
         let hash = NameHash { major: 8, minor: 0x1234 };
         let at = position(hash, b"");

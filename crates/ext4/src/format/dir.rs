@@ -12,12 +12,14 @@
 //! Source: kernel `Documentation/filesystems/ext4/directory`.
 
 use super::CorruptKind;
-use super::casefold;
-use super::checksum::{DIR_TAIL_FILE_TYPE as TAIL_TYPE, DIR_TAIL_SIZE as TAIL_LEN, InodeSeed};
+use super::checksum::{
+    DIR_TAIL_FILE_TYPE as TAIL_TYPE, DIR_TAIL_SIZE as TAIL_LEN, InodeSeed, u32_at,
+};
+use super::hash::NameHash;
 
 mod key;
 
-pub use key::Key;
+pub use key::{Fold, Key};
 
 /// Bytes before the name.
 pub const HEADER_LEN: usize = 8;
@@ -30,6 +32,21 @@ pub const fn entry_len(name_len: usize) -> usize {
 /// The shortest encrypted name.
 pub const ENCRYPTED_MIN: usize = 16;
 
+/// Bytes of the hashes behind a name, in [`Names::Hashed`].
+const HASHES_LEN: usize = 8;
+
+/// What the names of a directory are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Names {
+    /// Themselves.
+    Plain,
+    /// Encrypted: they have at least 16 bytes, of any value.
+    Encrypted,
+    /// Encrypted, and their case is ignored: the hashes of the folded name, which the encrypted one
+    /// does not tell, stand behind each, at a multiple of four; `.` and `..` have none.
+    Hashed,
+}
+
 /// What the blocks of a directory look like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirLayout {
@@ -39,8 +56,8 @@ pub struct DirLayout {
     pub checksum: bool,
     /// `filetype`: entries have the type of their inode.
     pub filetype: bool,
-    /// Names are encrypted: they have at least 16 bytes, of any value.
-    pub encrypted: bool,
+    /// What the names are.
+    pub names: Names,
 }
 
 impl DirLayout {
@@ -48,6 +65,13 @@ impl DirLayout {
     #[inline]
     pub fn end(&self) -> usize {
         self.block_size as usize - if self.checksum { TAIL_LEN } else { 0 }
+    }
+
+    /// The bytes that an entry with a name of `name_len` bytes needs: 12..=272.
+    #[inline]
+    pub fn entry_len(&self, name_len: usize) -> usize {
+        let hashed = self.names == Names::Hashed && name_len >= ENCRYPTED_MIN;
+        entry_len(name_len) + if hashed { HASHES_LEN } else { 0 }
     }
 
     /// The byte that an entry stores for this file type.
@@ -108,8 +132,8 @@ impl Header {
 
     /// Bytes that the entry itself needs: none where it is unused.
     #[inline(always)]
-    fn used(self) -> usize {
-        if self.ino == 0 { 0 } else { entry_len(self.name_len as usize) }
+    fn used(self, layout: DirLayout) -> usize {
+        if self.ino == 0 { 0 } else { layout.entry_len(self.name_len as usize) }
     }
 }
 
@@ -126,17 +150,42 @@ pub struct Entry<'a> {
     pub file_type: u8,
     /// Name; meaningless where `ino` is 0.
     pub name: &'a [u8],
+    /// The hashes behind it, in [`Names::Hashed`].
+    pub hash: NameHash,
 }
 
 /// Walks through the entries of a block, unused ones included. Ends early at a malformed one.
 pub fn entries(block: &[u8], layout: DirLayout) -> Entries<'_> {
-    Entries { block: &block[..layout.end().min(block.len())], offset: 0 }
+    let hashed = layout.names == Names::Hashed;
+    Entries { block: &block[..layout.end().min(block.len())], offset: 0, hashed }
 }
 
 /// The iterator of [`entries`].
 pub struct Entries<'a> {
     block: &'a [u8],
     offset: usize,
+    hashed: bool,
+}
+
+/// The hashes behind the name of the entry at `offset`; those of a short name are zero.
+#[cold]
+fn stored_hash(block: &[u8], offset: usize, name_len: usize) -> NameHash {
+    let at = offset + entry_len(name_len);
+    match block.get(at..at + HASHES_LEN) {
+        Some(bytes) if name_len >= ENCRYPTED_MIN => {
+            NameHash { major: u32_at(bytes, 0), minor: u32_at(bytes, 4) }
+        }
+        _ => NameHash::default(),
+    }
+}
+
+/// Puts hashes behind the name of the entry at `offset`, which has room for them.
+#[cold]
+pub fn set_hash(block: &mut [u8], offset: u32, hash: NameHash) {
+    let header = Header::read(block, offset as usize).expect("offset is an entry");
+    let at = offset as usize + entry_len(header.name_len as usize);
+    block[at..at + 4].copy_from_slice(&hash.major.to_le_bytes());
+    block[at + 4..at + HASHES_LEN].copy_from_slice(&hash.minor.to_le_bytes());
 }
 
 impl<'a> Iterator for Entries<'a> {
@@ -157,6 +206,10 @@ impl<'a> Iterator for Entries<'a> {
             ino: header.ino,
             file_type: header.file_type,
             name,
+            hash: match self.hashed {
+                false => NameHash::default(),
+                true => stored_hash(self.block, self.offset, name.len()),
+            },
         };
         self.offset += rec_len;
         Some(entry)
@@ -184,7 +237,7 @@ pub fn check(block: &[u8], layout: DirLayout, inodes: u32) -> Result<(), Corrupt
         if rec_len < entry_len(1) || !rec_len.is_multiple_of(4) || rec_len > end - at {
             return Err(bad_len(header.rec_len));
         }
-        check_name(&block[..end], at, header, layout.encrypted)?;
+        check_name(&block[..end], at, header, layout)?;
         if header.ino > inodes {
             return Err(CorruptKind::DirInode { offset, ino: header.ino, inodes });
         }
@@ -193,10 +246,16 @@ pub fn check(block: &[u8], layout: DirLayout, inodes: u32) -> Result<(), Corrupt
     Ok(())
 }
 
-fn check_name(block: &[u8], at: usize, header: Header, encrypted: bool) -> Result<(), CorruptKind> {
+fn check_name(
+    block: &[u8],
+    at: usize,
+    header: Header,
+    layout: DirLayout,
+) -> Result<(), CorruptKind> {
     let offset = at as u32;
     let (name_len, rec_len) = (header.name_len as usize, whole_len(header.rec_len, block));
-    if entry_len(name_len) > rec_len {
+    let need = if header.ino == 0 { entry_len(name_len) } else { layout.entry_len(name_len) };
+    if need > rec_len {
         return Err(CorruptKind::DirNameLen {
             offset,
             name_len: name_len as u32,
@@ -210,7 +269,7 @@ fn check_name(block: &[u8], at: usize, header: Header, encrypted: bool) -> Resul
         return Err(CorruptKind::DirEmptyName { offset });
     }
     let name = &block[at + HEADER_LEN..at + HEADER_LEN + name_len];
-    if encrypted && name != b"." && name != b".." {
+    if layout.names != Names::Plain && name != b"." && name != b".." {
         return match name_len < ENCRYPTED_MIN {
             true => Err(CorruptKind::DirNameEncrypted { offset, name_len: header.name_len }),
             false => Ok(()),
@@ -250,18 +309,29 @@ pub struct Scan {
 
 /// Searches a block for a name, and on the way for room of `need` bytes.
 pub fn scan(block: &[u8], layout: DirLayout, key: &Key, need: usize) -> Scan {
-    if let Some(folded) = key.folded {
-        let found = find_by(block, layout, |name| casefold::folds_to(name, folded));
-        return Scan { found, ..scan_inner::<true>(block, layout, &Key::new(b""), need) };
+    if let Some(fold) = key.fold {
+        let found = find_by(block, layout, |entry| fold.is_of(key, entry));
+        return Scan { found, room: room(block, layout, need) };
     }
     scan_inner::<true>(block, layout, key, need)
 }
 
-/// The first entry of a block whose name `is` says yes to.
-pub fn find_by(block: &[u8], layout: DirLayout, is: impl Fn(&[u8]) -> bool) -> Option<FoundEntry> {
+/// The first entry with room for `need` bytes behind it (or in it, where it is unused).
+pub fn room(block: &[u8], layout: DirLayout, need: usize) -> Option<u32> {
+    let used = |entry: &Entry| match entry.ino {
+        0 => 0,
+        _ => layout.entry_len(entry.name.len()),
+    };
+    let has_room = |entry: &Entry| entry.rec_len as usize >= used(entry) + need;
+    entries(block, layout).find(has_room).map(|entry| entry.offset)
+}
+
+/// The first entry of a block that `is` says yes to.
+pub fn find_by(block: &[u8], layout: DirLayout, is: impl Fn(&Entry) -> bool) -> Option<FoundEntry> {
     let mut before = 0;
-    for Entry { offset, ino, file_type, name, .. } in entries(block, layout) {
-        if ino != 0 && is(name) {
+    for entry in entries(block, layout) {
+        let Entry { offset, ino, file_type, .. } = entry;
+        if ino != 0 && is(&entry) {
             return Some(FoundEntry { offset, before, ino, file_type });
         }
         before = offset;
@@ -271,8 +341,8 @@ pub fn find_by(block: &[u8], layout: DirLayout, is: impl Fn(&[u8]) -> bool) -> O
 
 /// Searches a block for a name.
 pub fn find(block: &[u8], layout: DirLayout, key: &Key) -> Option<FoundEntry> {
-    if let Some(folded) = key.folded {
-        return find_by(block, layout, |name| casefold::folds_to(name, folded));
+    if let Some(fold) = key.fold {
+        return find_by(block, layout, |entry| fold.is_of(key, entry));
     }
     scan_inner::<false>(block, layout, key, 0).found
 }
@@ -307,7 +377,7 @@ fn scan_inner<const ROOM: bool>(block: &[u8], layout: DirLayout, key: &Key, need
         if rec_len.wrapping_sub(HEADER_LEN) >= short - HEADER_LEN || ROOM && ino == 0 {
             if rec_len < HEADER_LEN {
                 if ROOM && room.is_none() {
-                    room = whole_room(block, at, need);
+                    room = whole_room(block, layout, at, need);
                 }
                 break;
             }
@@ -324,13 +394,14 @@ fn scan_inner<const ROOM: bool>(block: &[u8], layout: DirLayout, key: &Key, need
 
 /// The room of an entry that is a whole block of 64 KiB, with 0 as its length.
 #[cold]
-fn whole_room(block: &[u8], at: u32, need: usize) -> Option<u32> {
+fn whole_room(block: &[u8], layout: DirLayout, at: u32, need: usize) -> Option<u32> {
     let header = Header::read(block, at as usize)?;
     let len = whole_len(header.rec_len, block);
-    (len == WHOLE_LEN && header.used() + need <= len).then_some(at)
+    (len == WHOLE_LEN && header.used(layout) + need <= len).then_some(at)
 }
 
-/// Puts an entry where [`scan`] found room for it.
+/// Puts an entry where [`scan`] found room for it, and answers its offset. Its hashes, where it has
+/// some, are left to [`set_hash`].
 ///
 /// # Panics
 /// If there is no room at that offset: the scan was of another block.
@@ -341,16 +412,17 @@ pub fn insert(
     ino: u32,
     file_type: u8,
     name: &[u8],
-) {
+) -> u32 {
     let at = room as usize;
     let holder = Header::read(block, at).expect("room is an entry");
-    let used = holder.used();
+    let used = holder.used(layout);
     let free = whole_len(holder.rec_len, block).checked_sub(used).expect("lengths were checked");
-    assert!(free >= entry_len(name.len()), "the entry fits where the scan found room");
+    assert!(free >= layout.entry_len(name.len()), "the entry fits where the scan found room");
     if used > 0 {
         Header { rec_len: used as u16, ..holder }.write(block, at);
     }
     put(block, layout, at + used, free, ino, file_type, name);
+    room + used as u32
 }
 
 fn put(
@@ -371,14 +443,14 @@ fn put(
     header.write(block, at);
     let start = at + HEADER_LEN;
     block[start..start + name.len()].copy_from_slice(name);
-    block[start + name.len()..at + entry_len(name.len())].fill(0);
+    block[start + name.len()..at + layout.entry_len(name.len())].fill(0);
 }
 
 /// Removes the entry at `found`: its space goes to the entry before it, or it becomes unused.
-pub fn remove(block: &mut [u8], found: &FoundEntry) {
+pub fn remove(block: &mut [u8], layout: DirLayout, found: &FoundEntry) {
     let at = found.offset as usize;
     let header = Header::read(block, at).expect("found is an entry");
-    let end = (at + header.used()).min(block.len());
+    let end = (at + header.used(layout)).min(block.len());
     if found.before == found.offset {
         let unused = Header { ino: 0, rec_len: header.rec_len, name_len: 0, file_type: 0 };
         block[at..end].fill(0);
@@ -431,12 +503,13 @@ pub fn inline_range(index: usize, len: usize) -> std::ops::Range<usize> {
 /// Run `index` of a directory in its inode, for the functions that take a block.
 pub fn inline_run(bytes: &[u8], index: usize, filetype: bool) -> (&[u8], DirLayout) {
     let run = &bytes[inline_range(index, bytes.len())];
-    (run, DirLayout { block_size: run.len() as u32, checksum: false, filetype, encrypted: false })
+    let names = Names::Plain;
+    (run, DirLayout { block_size: run.len() as u32, checksum: false, filetype, names })
 }
 
 /// The directory above one in its inode.
 pub fn inline_parent(bytes: &[u8]) -> u32 {
-    super::checksum::u32_at(bytes, 0)
+    u32_at(bytes, 0)
 }
 
 /// Changes the directory above.
@@ -507,9 +580,12 @@ pub fn pack<'a>(block: &mut [u8], layout: DirLayout, list: impl Iterator<Item = 
     let end = layout.end();
     let (mut at, mut last) = (0, None);
     for entry in list {
-        let len = entry_len(entry.name.len());
+        let len = layout.entry_len(entry.name.len());
         assert!(at + len <= end, "the packed entries fit into one block");
         put(block, layout, at, len, entry.ino, entry.file_type, entry.name);
+        if layout.names == Names::Hashed {
+            set_hash(block, at as u32, entry.hash);
+        }
         last = Some(at);
         at += len;
     }
@@ -543,7 +619,7 @@ pub fn verify_checksum(seed: InodeSeed, block: &[u8]) -> Result<(), CorruptKind>
     if !has_tail(block) {
         return Err(CorruptKind::DirTail);
     }
-    let found = super::checksum::u32_at(block, block.len() - 4);
+    let found = u32_at(block, block.len() - 4);
     match seed.dir_block(block) {
         expected if expected == found => Ok(()),
         expected => Err(CorruptKind::DirChecksum { found, expected }),

@@ -9,7 +9,7 @@ fn layouts() -> Vec<DirLayout> {
     for block_size in [1024, 2048, 4096] {
         for checksum in [false, true] {
             for filetype in [false, true] {
-                list.push(DirLayout { block_size, checksum, filetype, encrypted: false });
+                list.push(DirLayout { block_size, checksum, filetype, names: Names::Plain });
             }
         }
     }
@@ -38,7 +38,7 @@ fn a_block_behaves_like_a_map() {
             assert_eq!(seen.found, find(&block, layout, &key));
             match (seen.found, seen.room) {
                 (Some(found), _) => {
-                    remove(&mut block, &found);
+                    remove(&mut block, layout, &found);
                     model.remove(&name);
                 }
                 (None, Some(room)) => {
@@ -58,7 +58,8 @@ fn a_block_behaves_like_a_map() {
 /// writes it, or 0; both are one entry, take a name, and come back to it.
 #[test]
 fn a_whole_block_of_64_kib_is_one_entry() {
-    let layout = DirLayout { block_size: 65536, checksum: false, filetype: true, encrypted: false };
+    let layout =
+        DirLayout { block_size: 65536, checksum: false, filetype: true, names: Names::Plain };
     let mut block = vec![0; 65536];
     init_empty(&mut block, layout);
     assert_eq!(block[4..6], [0xff, 0xff]);
@@ -71,7 +72,7 @@ fn a_whole_block_of_64_kib_is_one_entry() {
         insert(&mut block, layout, room, 12, 1, b"name");
         assert_eq!(names_of(&block, layout).len(), 1);
         let found = find(&block, layout, &Key::new(b"name")).expect("there");
-        remove(&mut block, &found);
+        remove(&mut block, layout, &found);
         assert_eq!(block[4..6], [0xff, 0xff], "unused again");
     }
     let mut small = vec![0; 4096];
@@ -84,7 +85,8 @@ fn a_whole_block_of_64_kib_is_one_entry() {
 
 #[test]
 fn a_full_block_uses_all_its_bytes() {
-    let layout = DirLayout { block_size: 1024, checksum: false, filetype: true, encrypted: false };
+    let layout =
+        DirLayout { block_size: 1024, checksum: false, filetype: true, names: Names::Plain };
     let mut block = vec![0; 1024];
     init_dots(&mut block, layout, 2, 2, 2);
     let mut count = 0u32;
@@ -102,7 +104,8 @@ fn a_full_block_uses_all_its_bytes() {
 
 #[test]
 fn every_malformed_entry_has_its_error() {
-    let layout = DirLayout { block_size: 1024, checksum: true, filetype: true, encrypted: false };
+    let layout =
+        DirLayout { block_size: 1024, checksum: true, filetype: true, names: Names::Plain };
     let mut good = vec![0; 1024];
     init_dots(&mut good, layout, 2, 2, 2);
     set_checksum(InodeSeed(77), &mut good);
@@ -132,7 +135,8 @@ fn every_malformed_entry_has_its_error() {
 #[test]
 fn noise_is_refused_and_never_followed_out_of_the_block() {
     let mut rng = Rng::new(3, 3);
-    let layout = DirLayout { block_size: 1024, checksum: false, filetype: true, encrypted: false };
+    let layout =
+        DirLayout { block_size: 1024, checksum: false, filetype: true, names: Names::Plain };
     for _ in 0..3000 {
         let mut block = vec![0; 1024];
         init_dots(&mut block, layout, 2, 2, 2);

@@ -7,8 +7,8 @@ pub use super::super_block::HashVersion;
 
 impl HashVersion {
     /// The version in a tree's root (0, 1 or 2), in a file system whose superblock says how
-    /// characters count. `None` for a number that has no meaning here (6 is siphash of casefolded
-    /// directories, which needs a feature that is refused).
+    /// characters count. `None` for a number that has no meaning here (6 says that the hashes stand
+    /// beside the names, which are encrypted).
     pub fn from_disk(number: u8, unsigned: bool) -> Option<HashVersion> {
         let version = HashVersion::from_number(number)?;
         Some(if unsigned { version.unsigned() } else { version })
@@ -34,6 +34,19 @@ pub struct NameHash {
     pub minor: u32,
 }
 
+impl NameHash {
+    /// Hashes as a tree has them.
+    #[inline]
+    pub fn new(major: u32, minor: u32) -> NameHash {
+        let major = match major & !1 {
+            // The end of a directory has the largest position: no name may have it.
+            0xffff_fffe => 0xffff_fffc,
+            hash => hash,
+        };
+        NameHash { major, minor }
+    }
+}
+
 /// The initial state where the superblock has no seed.
 const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
@@ -51,12 +64,7 @@ pub fn hash_name(version: HashVersion, seed: &[u32; 4], name: &[u8]) -> NameHash
             (state[0], state[1])
         }
     };
-    let major = match major & !1 {
-        // The end of a directory has the largest position: no name may have it.
-        0xffff_fffe => 0xffff_fffc,
-        hash => hash,
-    };
-    NameHash { major, minor }
+    NameHash::new(major, minor)
 }
 
 /// A character as the hashes see it.

@@ -13,7 +13,7 @@
 
 use super::CorruptKind;
 use super::checksum::{self, HTREE_TAIL_SIZE as TAIL_LEN, InodeSeed};
-use super::dir::{self, DirLayout, Entry};
+use super::dir::{self, DirLayout, Entry, Names};
 
 /// Offset of the array in the root.
 pub const ROOT_ARRAY: usize = 32;
@@ -26,10 +26,14 @@ const PAIR_LEN: usize = 8;
 /// Bits of a block number; the upper four of a word are reserved.
 const BLOCK_MASK: u32 = 0x0fff_ffff;
 
+/// The hash version of [`Names::Hashed`]: the hashes stand beside the names.
+pub const SIPHASH: u8 = 6;
+
 /// What the root says about its tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RootInfo {
-    /// Hash version: 0, 1, 2 (the superblock adds whether characters are signed).
+    /// Hash version: 0, 1, 2 (the superblock adds whether characters are signed), or
+    /// [`SIPHASH`].
     pub hash_version: u8,
     /// Levels of nodes between root and leaves: 0, 1 (2 with `large_dir`).
     pub levels: u8,
@@ -49,11 +53,12 @@ fn half(block: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([block[at], block[at + 1]])
 }
 
-/// Reads and checks the information of a root; `levels_max` is 1, or 2 with `large_dir`.
+/// Reads and checks the information of the root of a directory with such names; `levels_max` is 1,
+/// or 2 with `large_dir`.
 ///
 /// # Errors
 /// What is not as it must be, also hash versions and flags that nothing here understands.
-pub fn parse_root(block: &[u8], levels_max: u8) -> Result<RootInfo, CorruptKind> {
+pub fn parse_root(block: &[u8], names: Names, levels_max: u8) -> Result<RootInfo, CorruptKind> {
     let dot = half(block, 4) == 12 && block[6] == 1 && block[8] == b'.';
     if !dot {
         return Err(CorruptKind::HtreeDots { entry: 0 });
@@ -68,7 +73,8 @@ pub fn parse_root(block: &[u8], levels_max: u8) -> Result<RootInfo, CorruptKind>
     }
     let [hash_version, info_length, levels, flags] =
         block[ROOT_INFO + 4..ROOT_INFO + 8].try_into().expect("four bytes");
-    if hash_version > 2 {
+    let known = if names == Names::Hashed { SIPHASH..=SIPHASH } else { 0..=2 };
+    if !known.contains(&hash_version) {
         return Err(CorruptKind::HtreeHashVersion { found: hash_version });
     }
     if info_length != 8 {
@@ -280,7 +286,7 @@ pub fn verify_checksum(seed: InodeSeed, block: &[u8], array: usize) -> Result<()
             block_size: block.len() as u32,
             checksum: true,
             filetype: true,
-            encrypted: false,
+            names: Names::Plain,
         };
         let found = Node::new(block, array).limit();
         return Err(CorruptKind::HtreeLimit { found, expected: limit(layout, array) });
@@ -309,15 +315,15 @@ pub fn split_leaf(
     layout: DirLayout,
     low: &mut [u8],
     high: &mut [u8],
-    mut hash: impl FnMut(&[u8]) -> u32,
+    mut hash: impl FnMut(&Entry) -> u32,
 ) -> Result<u32, CorruptKind> {
     let used = dir::entries(leaf, layout).filter(|entry| entry.ino != 0);
-    let mut list: Vec<(u32, Entry)> = used.map(|entry| (hash(entry.name), entry)).collect();
+    let mut list: Vec<(u32, Entry)> = used.map(|entry| (hash(&entry), entry)).collect();
     if list.len() < 2 {
         return Err(CorruptKind::HtreeCount { found: list.len() as u16, limit: 2 });
     }
     list.sort_by_key(|(hash, entry)| (*hash, entry.offset));
-    let at = middle(&list, layout.block_size as usize);
+    let at = middle(&list, layout);
     let continued = list[at].0 == list[at - 1].0;
     dir::pack(low, layout, list[..at].iter().map(|(_, entry)| *entry));
     dir::pack(high, layout, list[at..].iter().map(|(_, entry)| *entry));
@@ -325,11 +331,12 @@ pub fn split_leaf(
 }
 
 /// Where to cut: 1..len, so that the upper part has about half a block.
-fn middle(list: &[(u32, Entry)], block_size: usize) -> usize {
+fn middle(list: &[(u32, Entry)], layout: DirLayout) -> usize {
+    let block_size = layout.block_size as usize;
     let mut size = 0;
     let mut at = list.len();
     while at > 1 {
-        let len = dir::entry_len(list[at - 1].1.name.len());
+        let len = layout.entry_len(list[at - 1].1.name.len());
         if size + len / 2 > block_size / 2 {
             break;
         }
@@ -350,7 +357,7 @@ mod tests {
     use crate::format::hash::{HashVersion, hash_name};
 
     const LAYOUT: DirLayout =
-        DirLayout { block_size: 1024, checksum: true, filetype: true, encrypted: false };
+        DirLayout { block_size: 1024, checksum: true, filetype: true, names: Names::Plain };
 
     fn new_root() -> Vec<u8> {
         let mut block = vec![0; 1024];
@@ -362,7 +369,7 @@ mod tests {
     #[test]
     fn a_root_tells_what_was_put_into_it() {
         let mut root = new_root();
-        assert_eq!(parse_root(&root, 1), Ok(RootInfo { hash_version: 1, levels: 0 }));
+        assert_eq!(parse_root(&root, Names::Plain, 1), Ok(RootInfo { hash_version: 1, levels: 0 }));
         check(&root, LAYOUT, ROOT_ARRAY, 2).expect("well formed");
         set_checksum(InodeSeed(5), &mut root, ROOT_ARRAY);
         verify_checksum(InodeSeed(5), &root, ROOT_ARRAY).expect("its own checksum");
@@ -390,7 +397,7 @@ mod tests {
         let mut lower = vec![0; 1024];
         assert_eq!(take_pairs(&mut lower, LAYOUT, node, 0), 0);
         deepen_root(&mut root, 500);
-        assert_eq!(parse_root(&root, 1).map(|info| info.levels), Ok(1));
+        assert_eq!(parse_root(&root, Names::Plain, 1).map(|info| info.levels), Ok(1));
         let mut upper = vec![0; 1024];
         let hash = take_pairs(&mut upper, LAYOUT, Node::new(&lower, NODE_ARRAY), 60);
         cut_pairs(&mut lower, NODE_ARRAY, 60);
@@ -424,7 +431,8 @@ mod tests {
             }
             let hash = |name: &[u8]| hash_name(HashVersion::HalfMd4, &[0; 4], name).major;
             let (mut low, mut high) = (vec![0; 1024], vec![0; 1024]);
-            let bound = split_leaf(&leaf, LAYOUT, &mut low, &mut high, hash).expect("splits");
+            let bound =
+                split_leaf(&leaf, LAYOUT, &mut low, &mut high, |e| hash(e.name)).expect("splits");
             let names = |block: &[u8]| -> Vec<u32> {
                 dir::check(block, LAYOUT, 100).expect("well formed");
                 dir::entries(block, LAYOUT).map(|e| hash(e.name)).collect()
@@ -442,7 +450,7 @@ mod tests {
         let damaged = |at: usize, byte: u8| {
             let mut block = new_root();
             block[at] = byte;
-            match parse_root(&block, 1) {
+            match parse_root(&block, Names::Plain, 1) {
                 Err(kind) => kind,
                 Ok(_) => check(&block, LAYOUT, ROOT_ARRAY, 2).expect_err("a damaged root"),
             }

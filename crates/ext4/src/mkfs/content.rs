@@ -9,7 +9,7 @@ use super::journal::{self, MappedFile};
 use super::place::Placed;
 use super::shape::Shape;
 use super::{MkfsError, MkfsOptions, MkfsReport, Plan, Surroundings};
-use crate::format::dir::{self, DirLayout, Dots};
+use crate::format::dir::{self, DirLayout, Dots, Names};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::{BASE_SIZE, EXTRA_SIZE};
 use crate::format::quota::{self, Dqblk, Kind};
@@ -59,7 +59,7 @@ pub fn build(
         block_size: g.block_size,
         checksum: g.checksums.metadata,
         filetype: incompat.contains(Incompat::FILETYPE),
-        encrypted: false,
+        names: Names::Plain,
     };
     let mut builder = Builder {
         options,

@@ -36,14 +36,14 @@ fn strict(cx: &mut Cx) -> Arc<MemoryDevice> {
 }
 
 /// A new directory that ignores case.
-fn folding(cx: &mut Cx, fs: &dyn FileSystem, name: &str) -> Ino {
+pub fn folding(cx: &mut Cx, fs: &dyn FileSystem, name: &str) -> Ino {
     let dir = mkdir(cx, fs, fs.root(), name);
     let flags = fs.getattr(cx, dir).expect("attributes").flags;
     fs.set_flags(cx, dir, flags | FOLDS).expect("an empty directory");
     dir
 }
 
-fn names(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino) -> Vec<Vec<u8>> {
+pub fn names(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     let mut emit = |entry: DirEntry| {
         names.push(entry.name.to_vec());

@@ -23,13 +23,12 @@ fn key(first: u8) -> MasterKey {
     MasterKey::new((0..64).map(|n| first.wrapping_add(n)).collect()).expect("64 bytes")
 }
 
-fn mount_with(cx: &mut Cx, device: &Arc<MemoryDevice>, keys: &[MasterKey]) -> Arc<Ext4> {
+pub fn mount_with(cx: &mut Cx, device: &Arc<MemoryDevice>, keys: &[MasterKey]) -> Arc<Ext4> {
     let queue = queue(cx, device.clone());
     let mut ring = KeyRing::default();
     keys.iter().for_each(|key| ring.add(key.clone()));
     let options = MountOptions { keys: ring, ..MountOptions::default() };
-    let cache = cache::PageCache::new(cx.runtime(), cache::PageCacheConfig::default());
-    Ext4::mount(cx, &queue, &cache, options).expect("mount")
+    Ext4::mount_alone(cx, &queue, cache::PageCacheConfig::default(), options).expect("mount")
 }
 
 /// The lengths of names: around a block of the cipher, around 149 bytes, and the longest.

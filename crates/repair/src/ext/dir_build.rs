@@ -3,6 +3,7 @@
 use block::DeviceError;
 use ext4::format::dir::{self, DirLayout, Entry, entry_len};
 use ext4::format::features::{Compat, Incompat};
+use ext4::format::hash::NameHash;
 use ext4::format::hash::hash_name;
 use ext4::format::super_block::ROOT_INO;
 use ext4::format::{FileKind, InodeFlags, htree};
@@ -206,6 +207,7 @@ fn pack(layout: DirLayout, names: &[&Name]) -> Vec<u8> {
         ino: name.ino,
         file_type: name.file_type,
         name: &name.name,
+        hash: NameHash::default(),
     });
     dir::pack(&mut data, layout, entries);
     data

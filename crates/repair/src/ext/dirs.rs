@@ -4,7 +4,7 @@ use ::block::DeviceError;
 use base::map::HashSet;
 use ext4::Rule;
 use ext4::format::checksum::DIR_TAIL_SIZE;
-use ext4::format::dir::{self, DirLayout};
+use ext4::format::dir::{self, DirLayout, Names};
 use ext4::format::features::Incompat;
 use ext4::format::super_block::ROOT_INO;
 use ext4::format::{FileKind, InodeFlags, InodeValues, htree};
@@ -72,7 +72,7 @@ impl Fs<'_> {
             block_size: self.g.block_size,
             checksum: self.g.checksums.metadata,
             filetype: self.g.features.incompat.contains(Incompat::FILETYPE),
-            encrypted: false,
+            names: Names::Plain,
         }
     }
 

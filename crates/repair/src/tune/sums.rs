@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use base::Ino;
 use ext4::format::checksum::{self, InodeSeed};
-use ext4::format::dir::{self, DirLayout};
+use ext4::format::dir::{self, DirLayout, Names};
 use ext4::format::features::Incompat;
 use ext4::format::mmp::Mmp;
 use ext4::format::{At, FileKind, InodeFlags, InodeValues, htree, orphan, xattr};
@@ -102,11 +102,16 @@ impl Relayout<'_> {
     }
 
     fn layouts(&self, values: &InodeValues) -> [DirLayout; 2] {
+        let names = match values.flags {
+            flags if !flags.contains(InodeFlags::ENCRYPT) => Names::Plain,
+            flags if flags.contains(InodeFlags::CASEFOLD) => Names::Hashed,
+            _ => Names::Encrypted,
+        };
         [&self.v.g, &self.g].map(|g| DirLayout {
             block_size: g.block_size,
             checksum: g.checksums.metadata,
             filetype: g.features.incompat.contains(Incompat::FILETYPE),
-            encrypted: values.flags.contains(InodeFlags::ENCRYPT),
+            names,
         })
     }
 
@@ -114,8 +119,7 @@ impl Relayout<'_> {
         let [old, new] = self.layouts(v);
         let seed = self.seed(ino, v.generation);
         let indexed = v.flags.contains(InodeFlags::INDEX);
-        let folded = v.flags.contains(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT);
-        if folded && old.checksum != new.checksum {
+        if old.names == Names::Hashed && old.checksum != new.checksum {
             return refuse(format!(
                 "directory inode {ino} is encrypted and casefolded: its entries are not moved here"
             ));
@@ -200,7 +204,7 @@ fn leaf_block(data: &mut Vec<u8>, old: DirLayout, new: DirLayout, seed: InodeSee
     if old.checksum != new.checksum {
         let list: Vec<dir::Entry<'_>> =
             dir::entries(data, old).filter(|entry| entry.ino != 0).collect();
-        let taken: usize = list.iter().map(|entry| dir::entry_len(entry.name.len())).sum();
+        let taken: usize = list.iter().map(|entry| new.entry_len(entry.name.len())).sum();
         if taken > new.end() {
             return false;
         }

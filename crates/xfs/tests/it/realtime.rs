@@ -15,7 +15,7 @@ use rt::Cx;
 use testkit::crash::CrashConfig;
 use testkit::format::{Format, Recording};
 use testkit::fsx::space::Cost;
-use testkit::{judge, newest, trials};
+use testkit::{guest, judge, newest, trials};
 use vfs::{FallocMode, FileSystem, SetAttr};
 use xfs::mount::options::BesideDevice;
 use xfs::{CheckOptions, MountOptions, QuotaMode, Xfs};
@@ -424,11 +424,12 @@ xfs_io -x -c 'shutdown -f' /mnt; cd /; umount /mnt
 /// disk, disk); without it nothing is done. Sums of all files are compared in both directions.
 #[test]
 fn logs_are_recovered_in_turns_with_a_kernel_in_a_guest() {
-    let Ok(guest) = std::env::var("IOPATH_GUEST") else { return };
+    if !guest::is_there() {
+        return;
+    }
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let paths = ["job", "data", "section"].map(|name| dir.path().join(name));
-    std::fs::write(&paths[0], JOB).expect("written");
-    let places = [paths[1].clone(), paths[2].clone()];
+    let paths = ["data", "section"].map(|name| dir.path().join(name));
+    let places = paths.clone();
     let ours = crate::support::in_world(move |cx| {
         let device = SHARED.fresh(cx, DATA + (64 << 20));
         let fs = SHARED.mount(cx, device.clone(), 8 << 20);
@@ -449,10 +450,7 @@ fn logs_are_recovered_in_turns_with_a_kernel_in_a_guest() {
         fs.shutdown_hard();
         sums
     });
-    let mut words = guest.split_whitespace();
-    let mut command = std::process::Command::new(words.next().expect("a program"));
-    let output = command.args(words).args(&paths).output().expect("the guest runs");
-    let text = crate::support::text(&output);
+    let text = guest::run(JOB, &paths).expect("a guest");
     let sums = |who: &str| {
         let lines = text.lines().filter_map(|line| line.strip_prefix(who));
         let pair = |line: &str| {
@@ -465,7 +463,7 @@ fn logs_are_recovered_in_turns_with_a_kernel_in_a_guest() {
     assert_eq!(seen, ours, "{text}");
     let theirs = sums("KERNEL ");
     assert_eq!(theirs.len(), 5, "{text}");
-    let image = [&paths[1], &paths[2]].map(|path| std::fs::read(path).expect("read")).concat();
+    let image = paths.each_ref().map(|path| std::fs::read(path).expect("read")).concat();
     crate::support::in_world(move |cx| {
         let device = loaded(&image);
         let fs = SHARED.mount(cx, device.clone(), 8 << 20);

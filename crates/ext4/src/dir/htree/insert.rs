@@ -4,9 +4,10 @@
 use base::Errno;
 use rt::Cx;
 
-use crate::dir::{Dir, Role, Target};
+use crate::dir::{Dir, Role, Target, insert};
 use crate::format::InodeFlags;
-use crate::format::dir;
+use crate::format::dir::{self, Key};
+use crate::format::hash::HashVersion;
 use crate::format::htree::{self, NODE_ARRAY, Node, ROOT_ARRAY};
 use crate::trans::ext4_jbd2::Handle;
 
@@ -24,27 +25,26 @@ impl Dir<'_> {
         cx: &mut Cx,
         handle: &mut Handle,
         mut path: Path,
-        name: &[u8],
+        key: &Key,
         target: Target,
     ) -> Result<(), Errno> {
         self.make_room(cx, handle, &mut path)?;
         let layout = self.layout;
-        let hash = self.hash(path.version, name).major;
+        let hash = self.hash(path.version, key).major;
         let leaf = self.block(cx, path.leaf, Role::Leaf)?;
         let size = layout.block_size as usize;
         let (mut low, mut high) = (vec![0; size], vec![0; size]);
         let version = path.version;
         let old = leaf.page();
-        let split = htree::split_leaf(&old, layout, &mut low, &mut high, |name| {
-            self.hash(version, name).major
+        let split = htree::split_leaf(&old, layout, &mut low, &mut high, |entry| {
+            self.hash_of(version, entry).major
         });
         drop(old);
         let bound = split.map_err(|kind| self.corrupt(cx, &leaf, kind))?;
         let side = if hash >= bound & !1 { &mut high } else { &mut low };
-        let key = dir::Key::new(name);
-        let room = dir::scan(side, layout, &key, dir::entry_len(name.len())).room;
+        let room = dir::room(side, layout, layout.entry_len(key.name().len()));
         // Half of a block has room for every name.
-        dir::insert(side, layout, room.ok_or(Errno::ENOSPC)?, target.ino, target.dir_type, name);
+        insert(side, layout, room.ok_or(Errno::ENOSPC)?, key, target);
         let (lblk, _) = self.append(cx, handle, |data| data.copy_from_slice(&high))?;
         self.change(cx, handle, &leaf, |data| data.copy_from_slice(&low))?;
         let frame = path.frames.last().expect("a path has a root");
@@ -139,7 +139,7 @@ impl Dir<'_> {
             dir::pack(data, layout, entries.filter(|entry| entry.ino != 0));
         })?;
         drop(old);
-        let version = self.fs.sb.geometry.hash_version.on_disk();
+        let version = self.default_version().map_or(htree::SIPHASH, HashVersion::on_disk);
         self.change(cx, handle, &root, |data| htree::init_root(data, layout, version, leaf))?;
         self.inode.with(cx, |core| core.flags |= InodeFlags::INDEX);
         self.fs.inodes.mark_dirty(cx, handle, self.inode)?;

@@ -53,8 +53,11 @@ impl Ext4 {
 
     /// May the directory begin to ignore case, or cease to? Its names would have other hashes.
     fn check_casefold(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
-        if self.sb.geometry.encoding.is_none() || inode.crypt().is_some() {
+        if self.sb.geometry.encoding.is_none() {
             return Err(Errno::EOPNOTSUPP);
+        }
+        if let Some(crypt) = inode.crypt() {
+            crypt.dir_hash(&self.sb)?;
         }
         let empty = Dir::open(self, cx, inode)?.is_empty(cx)?;
         if empty { Ok(()) } else { Err(Errno::ENOTEMPTY) }

@@ -1,7 +1,7 @@
 //! Policies of encrypted directories: see the crate `fscrypt`.
 
 use base::{Errno, Ino};
-use fscrypt::Policy;
+use fscrypt::{KeyName, Policy};
 use rt::Cx;
 
 use super::finish;
@@ -27,8 +27,8 @@ impl Ext4 {
     /// park.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` the file system has not the feature `encrypt`, or the directory ignores case;
-    /// `EINVAL` the root, or a policy whose parts do not go together; `ENOKEY`; `ENOTDIR`,
+    /// `EOPNOTSUPP` the file system has not the feature `encrypt`; `EINVAL` the root, a policy
+    /// whose parts do not go together, or one of version 1 where case is ignored; `ENOKEY`; `ENOTDIR`,
     /// `ENOTEMPTY`; `EEXIST` it has another policy; `ENOSPC`, `EDQUOT`, `EROFS`, `EUCLEAN`, `EIO`.
     pub fn encrypt_directory(&self, cx: &mut Cx, ino: Ino, policy: Policy) -> Result<(), Errno> {
         self.sb.check_writable()?;
@@ -40,11 +40,9 @@ impl Ext4 {
         let mut view = Dir::open(self, cx, &inode)?;
         let units = policy.data_unit_bits.map_or(self.sb.geometry.block_bits, u32::from);
         let fits = (9..=self.sb.geometry.block_bits).contains(&units);
-        if ino.0 == u64::from(ROOT_INO) || policy.check().is_err() || !fits {
+        let hashable = view.encoding.is_none() || matches!(policy.key, KeyName::Identifier(_));
+        if ino.0 == u64::from(ROOT_INO) || policy.check().is_err() || !fits || !hashable {
             return Err(Errno::EINVAL);
-        }
-        if view.encoding.is_some() {
-            return Err(Errno::EOPNOTSUPP);
         }
         if self.sb.options.keys.find(&policy).is_none() {
             return Err(Errno::ENOKEY);

@@ -1,6 +1,36 @@
 //! Names to look for.
 
-use super::{HEADER_LEN, bytes_at};
+use fscrypt::FileKey;
+
+use super::{Entry, HEADER_LEN, bytes_at};
+use crate::format::casefold;
+use crate::format::hash::NameHash;
+
+/// How a name is looked for where its case is ignored.
+#[derive(Clone, Debug)]
+pub struct Fold<'a> {
+    /// Its folded form: names with the same one are the same. `None` where it has none, and is
+    /// itself.
+    pub folded: Option<Vec<u8>>,
+    /// In an encrypted directory: the hashes behind the name, and the key by which names are
+    /// compared.
+    pub secret: Option<(NameHash, &'a FileKey)>,
+}
+
+impl Fold<'_> {
+    /// Is it the name of this entry?
+    #[cold]
+    pub(super) fn is_of(&self, key: &Key, entry: &Entry) -> bool {
+        let Some(folded) = &self.folded else { return entry.name == key.name };
+        match self.secret {
+            None => casefold::folds_to(entry.name, folded),
+            Some((hash, secret)) => {
+                let plain = || secret.decrypt_name(entry.name).ok();
+                hash == entry.hash && plain().is_some_and(|it| casefold::folds_to(&it, folded))
+            }
+        }
+    }
+}
 
 /// A name to look for, prepared so that one comparison of four bytes rejects nearly all others.
 #[derive(Clone, Copy, Debug)]
@@ -11,8 +41,8 @@ pub struct Key<'a> {
     suffix: u32,
     /// Which bytes of `suffix` belong to the name (shorter names leave the lower ones out).
     mask: u32,
-    /// Its folded form: then names of the same folded form are the same.
-    pub(super) folded: Option<&'a [u8]>,
+    /// Names are not compared by their bytes.
+    pub(super) fold: Option<&'a Fold<'a>>,
 }
 
 impl<'a> Key<'a> {
@@ -22,13 +52,17 @@ impl<'a> Key<'a> {
         let mut bytes = [0; 4];
         bytes[4 - last.len()..].copy_from_slice(last);
         let mask = if last.is_empty() { 0 } else { u32::MAX << (8 * (4 - last.len())) };
-        Key { name, suffix: u32::from_le_bytes(bytes), mask, folded: None }
+        Key { name, suffix: u32::from_le_bytes(bytes), mask, fold: None }
     }
 
-    /// Prepares a name of a directory that ignores case: `folded` is its folded form, `None` where
-    /// it has none or names are compared by their bytes.
-    pub fn folded(name: &'a [u8], folded: Option<&'a [u8]>) -> Key<'a> {
-        Key { folded, ..Key::new(name) }
+    /// Prepares a name, as the disk has it, of a directory that ignores case; `None`: of another.
+    pub fn folded(name: &'a [u8], fold: Option<&'a Fold<'a>>) -> Key<'a> {
+        Key { fold, ..Key::new(name) }
+    }
+
+    /// How it is compared, where its case is ignored.
+    pub fn fold(&self) -> Option<&'a Fold<'a>> {
+        self.fold
     }
 
     /// The name.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::Ino;
 use device::MemoryDevice;
 use ext4::check::{CheckOptions, CheckReport, check};
-use ext4::format::dir::{self, DirLayout};
+use ext4::format::dir::{self, DirLayout, Names};
 use ext4::format::extent::Node;
 use ext4::format::features::Incompat;
 use ext4::format::{At, Geometry, GroupDesc, InodeFlags, InodeValues, RawSuper, htree};
@@ -217,7 +217,7 @@ impl Image {
             block_size: self.g.block_size,
             checksum: self.g.checksums.metadata,
             filetype: self.g.features.incompat.contains(Incompat::FILETYPE),
-            encrypted: false,
+            names: Names::Plain,
         }
     }
 

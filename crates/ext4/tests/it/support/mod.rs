@@ -122,7 +122,7 @@ impl Cell {
 }
 
 /// Makes the root directory one that ignores case, and with it all that will be below.
-fn fold_root(cx: &mut Cx, device: &Arc<MemoryDevice>) {
+pub fn fold_root(cx: &mut Cx, device: &Arc<MemoryDevice>) {
     let (fs, _) = mount(cx, device.clone());
     let (root, found) = (fs.root(), b"lost+found");
     fs.rmdir(cx, root, found).expect("it is empty");
