@@ -25,12 +25,14 @@ pub struct Session {
     pub fs: Arc<dyn FileSystem>,
     /// The same, seen through paths.
     pub names: Namespace,
+    /// The same, where it is ext2, ext3 or ext4 that [`open`] mounted.
+    pub ext: Option<Arc<Ext4>>,
 }
 
 impl Session {
     /// A session on a file system that is mounted already.
     pub fn on(target: Target, fs: Arc<dyn FileSystem>) -> Session {
-        Session { target, names: Namespace::new(fs.clone()), fs }
+        Session { target, names: Namespace::new(fs.clone()), fs, ext: None }
     }
 
     /// The attributes of what a path names; a final symlink is followed if `follow`.
@@ -101,8 +103,13 @@ pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Session> {
         return Ok(Session::on(target.clone(), fs));
     }
     let storage = Storage::open(app, target, write)?;
-    let fs = mount(app, &storage, write)?;
-    Ok(Session::on(target.clone(), fs))
+    Ok(match storage.must_be_known(app)? {
+        Known::Ext => {
+            let fs = mount_ext(app, &storage, write)?;
+            Session { ext: Some(fs.clone()), ..Session::on(target.clone(), fs) }
+        }
+        Known::Xfs => Session::on(target.clone(), mount_xfs(app, &storage, write)?),
+    })
 }
 
 /// Mounts what is on an open storage.
@@ -139,15 +146,33 @@ pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ex
     let mut options =
         ext4::MountOptions { keys: app.options.keys(), ..ext4::MountOptions::default() };
     apply_ext(app.options.of_file_system(), &mut options)?;
-    if app.options.devices_beside().next().is_some() {
+    let of_xfs = [BesideWord::Realtime, BesideWord::Log];
+    if of_xfs.into_iter().any(|what| app.options.device_beside(what).is_some()) {
         bail!("{}: mount options `rtdev` and `logdev` are for xfs", storage.target);
     }
+    options.journal = journal_beside(app, write)?;
     let fs = mounting(app, storage, write).ext(app.cx, &storage.queue, options);
-    let damaged = |error: &_| matches!(error, ext4::MountError::Corrupt(_));
-    fs.map_err(|error| refused(&storage.target, damaged(&error), error))
+    let target = &storage.target;
+    fs.map_err(|error| match error {
+        ext4::MountError::Journal(_)
+            if app.options.device_beside(BesideWord::Journal).is_none() =>
+        {
+            anyhow!("{target}: {error}; `-o journal_path=DEVICE` names the device of a journal")
+        }
+        error => refused(target, matches!(error, ext4::MountError::Corrupt(_)), error),
+    })
 }
 
-/// Another device of XFS, where the options name it.
+/// The device of an external journal, where the options name it.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn journal_beside(app: &mut App, write: bool) -> Result<Option<ext4::JournalDevice>> {
+    let device = open_beside(app, BesideWord::Journal, write)?;
+    Ok(device.map(|device| ext4::JournalDevice(device.0)))
+}
+
+/// Another device, where the options name it.
 ///
 /// # Errors
 /// It cannot be opened.
@@ -162,6 +187,9 @@ pub fn open_beside(app: &mut App, what: BesideWord, write: bool) -> Result<Optio
 /// # Errors
 /// As [`open`].
 pub fn mount_xfs(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Xfs>> {
+    if app.options.device_beside(BesideWord::Journal).is_some() {
+        bail!("{}: the mount option `journal_path` is for ext4", storage.target);
+    }
     let mut options = xfs::MountOptions::default();
     apply_xfs(app.options.of_file_system(), &mut options)?;
     options.realtime = open_beside(app, BesideWord::Realtime, write)?;

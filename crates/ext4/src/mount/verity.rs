@@ -7,7 +7,7 @@ use vfs::FileType;
 use crate::Ext4;
 use crate::file::verity::tree;
 use crate::format::features::RoCompat;
-use crate::format::verity::{self, Descriptor, VerityParams};
+use crate::format::verity::{self, Descriptor, HashAlg, VerityParams};
 
 impl Ext4 {
     /// What is known of a file with verity; `None` without. May park.
@@ -19,6 +19,22 @@ impl Ext4 {
         inode.check_key()?;
         let Some(known) = inode.verity() else { return Ok(None) };
         tree(cx, &self.inodes, &inode, known).map(|verity| Some(verity.descriptor.clone()))
+    }
+
+    /// Can files get verity here? Never waits.
+    pub fn has_verity(&self) -> bool {
+        self.sb.geometry.features.ro_compat.contains(RoCompat::VERITY)
+    }
+
+    /// Gives a file verity by the usual parameters: SHA-256, no salt, and blocks of 4 KiB or those
+    /// of the file system, if they are smaller.
+    ///
+    /// # Errors
+    /// As [`Ext4::enable_verity`].
+    pub fn make_verity(&self, cx: &mut Cx, ino: Ino) -> Result<Descriptor, Errno> {
+        let block_size = self.sb.geometry.block_size.min(4096);
+        let params = VerityParams { alg: HashAlg::Sha256, block_size, salt: Vec::new() };
+        self.enable_verity(cx, ino, &params, b"")
     }
 
     /// Gives a file verity: from now on its content cannot change, and every read is compared with
@@ -38,7 +54,7 @@ impl Ext4 {
     ) -> Result<Descriptor, Errno> {
         self.sb.check_writable()?;
         let geometry = &self.sb.geometry;
-        if !geometry.features.ro_compat.contains(RoCompat::VERITY) {
+        if !self.has_verity() {
             return Err(Errno::EOPNOTSUPP);
         }
         let fits = params.check(geometry.block_size).is_ok();

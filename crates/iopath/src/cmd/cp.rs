@@ -5,9 +5,11 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use ext4::Ext4;
 use serde_json::json;
 
 use crate::app::App;
@@ -51,7 +53,8 @@ Examples:
   iopath cp -a tree.tar.zst: disk.img:/
   iopath cp -a - disk.img:/ < tree.tgz
   iopath cp -a disk.img:/etc - | tar -t
-  date | iopath cp - disk.img:/etc/built")]
+  date | iopath cp - disk.img:/etc/built
+  iopath cp -r --verity bin disk.img:/usr")]
 pub struct Options {
     /// Sources, then the destination: host path, TARGET:/path, FILE.tar: or -
     #[arg(required = true, value_name = "PATH")]
@@ -117,6 +120,9 @@ pub struct Options {
     /// Host paths are tar archives, whatever their names
     #[arg(long)]
     tar: bool,
+    /// Give each copy verity (ext4 image with that feature): its content is fixed then
+    #[arg(long)]
+    verity: bool,
     /// Share the blocks of files instead of copying them: both sides in one XFS image
     #[arg(long)]
     reflink: bool,
@@ -225,6 +231,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     if options.reflink {
         check_reflink(&sources, &destination)?;
     }
+    if options.verity && !matches!(destination, Side::Image(_)) {
+        bail!("{destination}: --verity is for files of an ext4 image, and this is none");
+    }
     confine::enter(app, needs(&sources, &destination, &keep))?;
     let mounts = Mounts { sessions: Vec::new(), reflink: options.reflink };
     carry(app, mounts, keep, sources, &destination, options)
@@ -244,7 +253,7 @@ pub(super) fn carry(
 ) -> Result<ExitCode> {
     let progress = app.out.progress("copying");
     let (made, links, problems) = (Made::default(), Links::default(), Problems::new());
-    let mut copying = Copying { mounts, keep, progress, made, links, problems };
+    let mut copying = Copying { mounts, keep, progress, made, links, problems, verity: None };
     let result = copying.all(app, sources, destination, options);
     let closed = copying.mounts.close(app);
     let (names, bytes) = copying.progress.finish();
@@ -352,6 +361,8 @@ struct Copying {
     made: Made,
     links: Links,
     problems: Problems,
+    /// The destination, where files get verity.
+    verity: Option<Arc<Ext4>>,
 }
 
 impl Copying {
@@ -367,6 +378,12 @@ impl Copying {
             Side::Image(place) => Some(self.mounts.open(app, &place.target, true)?),
             _ => None,
         };
+        if let Some(index) = session.filter(|_| options.verity) {
+            self.verity = self.mounts.sessions[index].ext.clone().filter(|fs| fs.has_verity());
+            if self.verity.is_none() {
+                bail!("{destination}: no feature verity here; `iopath mkfs -O verity` makes it");
+            }
+        }
         if let Some(owner) = &options.owner {
             let session = session.map(|index| &self.mounts.sessions[index]);
             let owner = owner::parse(app, session, owner).context("--owner")?;
@@ -464,7 +481,7 @@ impl Copying {
         let Some(source) = self.source(app, side, &spot, &keep)? else { return Ok(()) };
         let made = std::mem::take(&mut self.made);
         let sink = ImageSink::new(fs, spot.dir, shown, keep);
-        let mut sink = sink.after(made, &spot.name, spot.slash);
+        let mut sink = sink.after(made, &spot.name, spot.slash).with_verity(self.verity.clone());
         self.carry(app, source, &mut sink)?;
         self.made = sink.into_made();
         Ok(())

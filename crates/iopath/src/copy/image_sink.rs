@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use base::{Errno, Ino};
+use ext4::Ext4;
 use rt::Cx;
 use vfs::path::Walk;
 use vfs::{Attr, FileSystem, FileType, NewNode, SetAttr, XattrFlags, acl, create_in, permission};
@@ -46,6 +47,8 @@ pub struct ImageSink {
     replacing: bool,
     /// The last error was one after which nothing can be written any more.
     over: Cell<bool>,
+    /// The file system, where files get verity once their content is complete.
+    verity: Option<Arc<Ext4>>,
 }
 
 /// The regular file that is being filled.
@@ -91,7 +94,14 @@ impl ImageSink {
             slash: false,
             replacing: false,
             over: Cell::new(false),
+            verity: None,
         }
+    }
+
+    /// A sink whose files get verity once their content is complete, where this is their file
+    /// system.
+    pub fn with_verity(self, verity: Option<Arc<Ext4>>) -> ImageSink {
+        ImageSink { verity, ..self }
     }
 
     /// A sink that goes on after others of the same command, which have `made` this. The root of
@@ -517,7 +527,12 @@ impl ImageSink {
         for (name, value) in &file.xattrs {
             self.set_xattr(cx, file.ino, &file.path, name, value)?;
         }
-        self.set(cx, file.ino, &file.path, &set)
+        self.set(cx, file.ino, &file.path, &set)?;
+        if let Some(fs) = &self.verity {
+            let made = fs.make_verity(cx, file.ino);
+            made.map_err(|errno| self.error(&file.path, errno).context("verity (--verity)"))?;
+        }
+        Ok(())
     }
 
     fn link(&mut self, cx: &mut Cx, path: &[u8], to: &[u8]) -> Result<()> {

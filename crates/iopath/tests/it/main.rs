@@ -16,6 +16,7 @@ mod direct;
 mod disk;
 mod edit;
 mod end_to_end;
+mod ext_features;
 mod interrupt;
 mod json;
 mod lab;

@@ -1,0 +1,93 @@
+//! Verity and directories that ignore case, by the command and through a mount, beside fsverity(1),
+//! chattr(1) and e2fsck. Needs root.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use testkit::judge;
+
+/// A script of bash in a directory of its own, where `iopath` is the command; it must succeed.
+fn bash(script: &str) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let script =
+        format!("set -e\niopath() {{ {} \"$@\"; }}\n{script}", env!("CARGO_BIN_EXE_iopath"));
+    let mut bash = Command::new("bash");
+    let output = bash.args(["-c", &script]).current_dir(dir.path()).output().expect("bash starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{}: {out}{err}", output.status);
+    (dir, out + &err)
+}
+
+/// Goal: `verity` and `cp --verity` give files the digests of fsverity(1), which cannot change
+/// afterwards; where there is no verity, nothing is copied.
+#[test]
+fn copies_have_the_digests_of_fsverity() {
+    let (dir, text) = bash(
+        "iopath mkfs -q -O verity --size 20M v.img; iopath mkfs -q --size 8M plain.img
+         mkdir bin; head -c 300000 /dev/zero | tr '\\0' x >bin/tool; : >bin/empty; ln -s tool bin/link
+         iopath cp -r --verity bin v.img:/
+         for f in tool empty; do
+           iopath verity measure v.img:/bin/$f | sed 's/ .*//' >ours
+           fsverity digest --compact bin/$f | sed 's/^/sha256:/' | cmp ours
+         done
+         iopath cp bin/tool v.img:/salted
+         iopath verity enable --hash-alg sha512 --block-size 1024 --salt aabb v.img:/salted
+         iopath verity measure v.img:/salted | sed 's/ .*//' >ours
+         fsverity digest --compact --hash-alg=sha512 --block-size=1024 --salt=aabb bin/tool | sed 's/^/sha512:/' | cmp ours
+         iopath verity verify v.img:/bin/tool v.img:/salted; iopath cat v.img:/bin/tool | cmp bin/tool
+         iopath cp bin/empty v.img:/bin/tool && exit 1
+         iopath cp --verity bin/tool plain.img:/ && exit 1
+         iopath cp --verity v.img:/salted out && exit 1
+         test ! -e out; iopath ls plain.img:/",
+    );
+    assert!(text.contains("`iopath mkfs -O verity` makes it"), "{text}");
+    assert!(text.contains("out: --verity is for files of an ext4 image"), "{text}");
+    assert!(!text.contains("\ntool"), "{text}");
+    judge::e2fsck(&dir.path().join("v.img")).expect("sound");
+}
+
+/// A mount that is taken down with the test.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _down_already = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// Goal: directories begin to ignore case by the command and by chattr(1) through a mount, and
+/// names are found in both.
+#[test]
+fn case_is_ignored_by_the_command_and_through_a_mount() {
+    let (dir, text) = bash(
+        "iopath mkfs -q -O encrypt -E encoding=utf8-12.1,encoding_flags=strict --size 20M v.img
+         dumpe2fs -h v.img 2>/dev/null | grep -E 'features|encoding'
+         iopath mkdir v.img:/games v.img:/plain; iopath chattr +F v.img:/games
+         echo one >one; iopath cp one v.img:/games/Straße; iopath cat v.img:/games/STRASSE
+         iopath chattr -F v.img:/games && exit 1
+         iopath cp one v.img:/games/$(printf 'caf\\351') && exit 1
+         head -c 64 /dev/urandom >key; iopath mkdir v.img:/games/secret
+         iopath encrypt set --key key v.img:/games/secret
+         iopath cp --key key one v.img:/games/secret/Name; iopath cat --key key v.img:/GAMES/secret/NAME && exit 1
+         iopath cat --key key v.img:/games/SECRET/NAME; iopath ls v.img:/games/secret",
+    );
+    assert!(text.contains("casefold") && text.contains("utf8-12.1"), "{text}");
+    assert!(text.contains("not empty"), "{text}");
+    let image = dir.path().join("v.img");
+    let at = dir.path().join("mnt");
+    std::fs::create_dir(&at).expect("a directory");
+    crate::command::ok(&["mount", &image.display().to_string(), &at.display().to_string()]);
+    let mounted = Mounted(at);
+    let at = mounted.0.display();
+    let script = format!(
+        "set -e; cd {at}; mkdir new; chattr +F new; lsattr -d new | grep -q F; echo two >new/Name
+         cat new/nAME games/straSSE; ! chattr -F new; rm new/NAME; chattr -F new; rmdir new"
+    );
+    let output = Command::new("bash").args(["-c", &script]).output().expect("bash starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said, "two\none\n");
+    drop(mounted);
+    judge::e2fsck(&image).expect("sound");
+}
