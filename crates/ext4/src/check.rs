@@ -25,6 +25,7 @@ use rt::Cx;
 use vfs::check::{Holder, Watch};
 
 use crate::format::{Geometry, GroupDesc, RawSuper};
+use crate::mount::JournalDevice;
 use findings::Findings;
 
 mod block_map;
@@ -58,18 +59,21 @@ use system::SystemFile;
 use xattrs::{Attributes, LargeValues, XattrBlocks};
 
 /// How to check.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct CheckOptions {
     /// Replay a dirty journal into memory before the check. Without it a dirty journal is a finding
     /// and ends the check.
     pub replay: bool,
     /// How many findings to keep; the rest is counted.
     pub findings_max: usize,
+    /// The device of an external journal, which is not written either. Without it a dirty one ends
+    /// the check.
+    pub journal: Option<JournalDevice>,
 }
 
 impl Default for CheckOptions {
     fn default() -> CheckOptions {
-        CheckOptions { replay: true, findings_max: 10_000 }
+        CheckOptions { replay: true, findings_max: 10_000, journal: None }
     }
 }
 

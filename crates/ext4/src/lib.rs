@@ -51,7 +51,7 @@ mod verity;
 pub use check::{CheckOptions, CheckReport, Finding, Rule, check, holders};
 pub use ext4::Ext4;
 pub use mkfs::{FsType, MkfsError, MkfsOptions, MkfsReport, mkfs};
-pub use mount::{MountError, replay_fast_commits};
+pub use mount::{JournalDevice, MountError, replay_fast_commits};
 pub use sb::bh_lru::{BhLru, transaction_blocks};
 pub use sb::legacy::LegacyLookups;
 pub use sb::mmp::Busy;

@@ -7,6 +7,7 @@
 
 mod fast_commit;
 pub(crate) mod fs;
+mod journal;
 pub mod options;
 mod orphan;
 mod protection;
@@ -15,6 +16,7 @@ pub(crate) mod read_super;
 mod replay;
 mod verity;
 
+pub use journal::JournalDevice;
 pub use replay::replay_fast_commits;
 
 use std::sync::Arc;
@@ -217,12 +219,11 @@ impl Mounting {
         geometry: Geometry,
     ) -> Result<Arc<Ext4>, MountError> {
         let needs_recovery = geometry.features.incompat.contains(Incompat::RECOVER);
-        if geometry.journal_ino == 0 && geometry.features.compat.contains(Compat::HAS_JOURNAL) {
-            return Err(MountError::Journal("journals on other devices are not supported".into()));
-        }
-        let skip = self.options.read_only && self.options.no_replay;
+        let lacking = self.lacks_journal(&raw, &geometry)?;
+        let skip = lacking || self.options.read_only && self.options.no_replay;
         let without = self.options.without_journal && !needs_recovery;
-        if geometry.journal_ino == 0 || skip || without {
+        let none = !geometry.features.compat.contains(Compat::HAS_JOURNAL);
+        if none || skip || without {
             return self.assemble(cx, &raw, geometry, !needs_recovery);
         }
         let probe = self.assemble(cx, &raw, geometry, !needs_recovery)?;
@@ -230,6 +231,9 @@ impl Mounting {
             true => self.fast_commits(cx, &probe)?,
             false => None,
         };
+        if fast_commits.is_some() && probe.sb.geometry.journal_ino == 0 {
+            return Err(MountError::Mode("replaying fast commits of an external journal"));
+        }
         if fast_commits.is_some() && self.options.read_only {
             probe.inodes.cache.clear();
             return self.open_replayed(cx);
@@ -279,8 +283,33 @@ impl Mounting {
         Ok(Journal::open(cx, self.buffers.clone(), area, options)?)
     }
 
+    /// Is the journal on a device that was not given? A mount that only reads does without, where
+    /// the log is empty.
+    fn lacks_journal(&self, raw: &RawSuper, geometry: &Geometry) -> Result<bool, MountError> {
+        let journal = geometry.features.compat.contains(Compat::HAS_JOURNAL);
+        let external = journal && geometry.journal_ino == 0;
+        let Some(_) = self.options.journal else {
+            let dirty = geometry.features.incompat.contains(Incompat::RECOVER);
+            let MountOptions { read_only, no_replay, .. } = self.options;
+            if external && !(read_only && (no_replay || !dirty)) {
+                let uuid = uuid::Uuid::from_bytes(raw.s_journal_uuid);
+                let text = format!("it is {uuid}, on a device of its own: name that device");
+                return Err(MountError::Journal(text));
+            }
+            return Ok(external);
+        };
+        match external {
+            true => Ok(false),
+            false => Err(MountError::Mode("a journal device of a file system without one")),
+        }
+    }
+
     /// Where the journal lies.
     fn journal_area(&self, cx: &mut Cx, fs: &Arc<Ext4>) -> Result<JournalArea, MountError> {
+        if let Some(device) = &self.options.journal {
+            let raw = fs.sb.super_field(|raw| *raw);
+            return device.area(cx, &raw);
+        }
         let ino = Ino(u64::from(fs.sb.geometry.journal_ino));
         let (group, _) = fs.sb.geometry.inode_group(ino)?;
         let desc = fs.alloc.groups[group as usize].state.lock(cx).desc;
@@ -305,6 +334,7 @@ impl Mounting {
     fn writes_fast_commits(&self, geometry: &Geometry) -> bool {
         geometry.features.compat.contains(Compat::FAST_COMMIT)
             && !geometry.features.ro_compat.contains(RoCompat::QUOTA)
+            && geometry.journal_ino != 0
             && self.options.data_mode != JournalMode::Data
     }
 

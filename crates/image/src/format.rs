@@ -61,7 +61,8 @@ impl Format {
     ) -> Result<Summary, DeviceError> {
         match self {
             Format::Ext => {
-                let options = ext4::CheckOptions { replay, findings_max };
+                let options =
+                    ext4::CheckOptions { replay, findings_max, ..ext4::CheckOptions::default() };
                 ext4::check(cx, queue, &options).map(Summary::from)
             }
             Format::Xfs => {

@@ -117,8 +117,10 @@ pub enum EngineArg {
 pub enum BesideWord {
     /// The realtime section (`rtdev=TARGET`).
     Realtime,
-    /// The log (`logdev=TARGET`).
+    /// The log of XFS (`logdev=TARGET`).
     Log,
+    /// The journal of ext4 (`journal_path=TARGET`).
+    Journal,
 }
 
 /// One word of `-o`.
@@ -128,7 +130,7 @@ pub enum MountWord {
     FileSystem(MountArg),
     /// Of `iopath mount`.
     Mount(String),
-    /// Another device of XFS: that of its realtime section, or of its log.
+    /// Another device: that of a realtime section, or of a log.
     Beside(BesideWord, std::path::PathBuf),
 }
 
@@ -138,7 +140,12 @@ impl std::str::FromStr for MountWord {
     /// # Errors
     /// A sentence with what is known.
     fn from_str(text: &str) -> Result<MountWord, String> {
-        for (key, what) in [("rtdev=", BesideWord::Realtime), ("logdev=", BesideWord::Log)] {
+        let beside = [
+            ("rtdev=", BesideWord::Realtime),
+            ("logdev=", BesideWord::Log),
+            ("journal_path=", BesideWord::Journal),
+        ];
+        for (key, what) in beside {
             if let Some(path) = text.strip_prefix(key) {
                 return Ok(MountWord::Beside(what, path.into()));
             }
@@ -177,7 +184,7 @@ impl Options {
 
     /// All devices beside that of the data.
     pub fn devices_beside(&self) -> impl Iterator<Item = &std::path::Path> {
-        [BesideWord::Realtime, BesideWord::Log]
+        [BesideWord::Realtime, BesideWord::Log, BesideWord::Journal]
             .into_iter()
             .filter_map(|what| self.device_beside(what))
     }

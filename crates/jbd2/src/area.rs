@@ -43,11 +43,12 @@ impl JournalArea {
         area
     }
 
-    /// A journal of `len` blocks on another device, whose superblock is in `block` (1 with blocks
-    /// of 2 KiB and more, 2 with blocks of 1 KiB).
+    /// A journal on another device of `len` blocks, whose superblock is in `block` (1 with blocks
+    /// of 2 KiB and more, 2 with blocks of 1 KiB). All other blocks have the device's numbers.
     pub fn external(device: Arc<Queue>, block: u64, len: u32) -> JournalArea {
         let mut area = JournalArea { device: Some(device), extents: Vec::new(), len: 0 };
-        area.push(block, len);
+        area.push(block, len.min(1));
+        area.push(1, len.saturating_sub(1));
         area
     }
 

@@ -9,7 +9,7 @@ use rt::Cx;
 use crate::area::LogDevice;
 use crate::error::JournalError;
 use crate::format::superblock::SUPERBLOCK_SIZE;
-use crate::format::{Incompat, Layout, Superblock, TagLayout};
+use crate::format::{Incompat, Layout, Superblock, SuperblockError, TagLayout};
 use crate::options::JournalOptions;
 
 /// Blocks of a log beside which fast commits are written (`mke2fs` makes no smaller journal).
@@ -59,6 +59,11 @@ impl Log {
             && !sb.users.contains(&uuid)
         {
             return Err(JournalError::NotUser(uuid::Uuid::from_bytes(uuid)));
+        }
+        if device.area.is_external() && u64::from(sb.first) <= device.area.map(0).0 {
+            // A log that would run over its own superblock.
+            let Superblock { maxlen, first, fast_commit_blocks: fast_commit, .. } = sb;
+            return Err(SuperblockError::Length { maxlen, first, fast_commit }.into());
         }
         device.block_size = sb.block_size;
         if sb.version == 1 {

@@ -199,6 +199,7 @@ fn a_journal_on_another_device_flushes_both() {
         let (fs, log) = (Disk::new(SIZE), Disk::new(1 << 20));
         let mut sb = jbd2::format::Superblock::new(1024, 128, [5; 16]);
         sb.users = vec![*b"the file system!"];
+        sb.first = 3;
         let mut bytes = [0; 1024];
         sb.emit(&mut bytes);
         for (index, byte) in bytes.into_iter().enumerate() {

@@ -147,7 +147,7 @@ impl<'a> Fs<'a> {
     /// What the check says about the state that the plan would leave.
     fn judge(&mut self) -> Result<Vec<String>, DeviceError> {
         let (_, queue) = self.view.overlay()?;
-        let options = CheckOptions { replay: true, findings_max: FINDINGS_MAX };
+        let options = CheckOptions { findings_max: FINDINGS_MAX, ..CheckOptions::default() };
         let report = ext4::check(self.view.cx(), &queue, &options)?;
         self.suspects = Suspects::default();
         for finding in &report.findings {

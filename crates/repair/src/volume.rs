@@ -192,7 +192,11 @@ impl<'a> Volume<'a> {
 /// # Errors
 /// The device's, and [`EditError::Wrong`] with the first findings.
 pub fn judge(cx: &mut Cx, queue: &Arc<Queue>) -> Result<(), EditError> {
-    let report = ext4::check(cx, queue, &CheckOptions { replay: false, findings_max: 3 })?;
+    let report = ext4::check(
+        cx,
+        queue,
+        &CheckOptions { replay: false, findings_max: 3, ..CheckOptions::default() },
+    )?;
     if report.findings.is_empty() {
         return Ok(());
     }

@@ -25,6 +25,8 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
+        // Who looks at it meanwhile keeps it open, and with it what was written and is not in the file.
+        run("blockdev", &[&"--flushbufs", &self.0]);
         run("losetup", &[&"--detach", &self.0]);
     }
 }

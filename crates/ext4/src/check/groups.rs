@@ -10,7 +10,7 @@ use super::findings::Findings;
 use super::io::Io;
 use super::rule::Rule;
 use super::{Checker, FsBlock};
-use crate::format::features::{Access, Incompat};
+use crate::format::features::{Access, Compat, Incompat};
 use crate::format::group_desc;
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR};
 use crate::format::{At, CorruptKind, Features, Geometry, GroupDesc, GroupFlags, RawSuper};
@@ -70,7 +70,7 @@ pub fn read_super(
         let count = raw.s_error_count.get();
         findings.add(Rule::SuperErrorState, at, format!("state {state:#x}, {count} errors"));
     }
-    let journal = geometry.journal_ino != 0;
+    let journal = geometry.features.compat.contains(Compat::HAS_JOURNAL);
     if state & STATE_CLEAN == 0 && !journal {
         findings.add(Rule::SuperNotClean, at, format!("state {state:#x}"));
     }

@@ -54,7 +54,24 @@ pub fn replay(
     }
     let block_size = geometry.block_size;
     let fs_uuid = geometry.uuid;
-    let Some(area) = journal_area(cx, queue, raw, geometry)? else {
+    let external = geometry.journal_ino == 0;
+    let area = match &options.journal {
+        // Its log is emptied in memory.
+        Some(device) if external => match device.overlaid().area(cx, &raw) {
+            Ok(area) => Some(area),
+            Err(MountError::Device(error)) => return Err(error),
+            Err(error) => {
+                findings.add(Rule::JournalSuper, at, error.to_string());
+                return Ok(Journal::Dirty);
+            }
+        },
+        _ if external => {
+            findings.add(Rule::JournalNeedsRecovery, at, "its device is not given");
+            return Ok(Journal::Dirty);
+        }
+        _ => journal_area(cx, queue, raw, geometry)?,
+    };
+    let Some(area) = area else {
         findings.add(Rule::JournalInode, at, "needs_recovery is set, no journal can be read");
         return Ok(Journal::Dirty);
     };

@@ -5,6 +5,7 @@ use fscrypt::KeyRing;
 use jbd2::{CommitRecord, JournalIo, JournalMode};
 use vfs::direct::DirectOptions;
 
+use crate::mount::JournalDevice;
 use crate::sb::bh_lru::BhLru;
 use crate::sb::legacy::LegacyLookups;
 
@@ -61,6 +62,9 @@ pub struct MountOptions {
     /// The delayed data of a file get their blocks when it replaces another file by rename, and
     /// when it is closed after it was cut to nothing: then no power cut leaves it empty.
     pub auto_da_alloc: bool,
+    /// The device of an external journal. Without it such a file system is only read, if its log is
+    /// empty.
+    pub journal: Option<JournalDevice>,
     /// Master keys of encrypted directories. Where one is not here, names are shown in their no-key
     /// form and contents are refused (`ENOKEY`).
     pub keys: KeyRing,
@@ -91,6 +95,7 @@ impl Default for MountOptions {
             direct_holes: true,
             reservation: None,
             auto_da_alloc: true,
+            journal: None,
             keys: KeyRing::default(),
             node: "iopath".to_string(),
         }

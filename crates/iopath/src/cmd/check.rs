@@ -9,7 +9,7 @@ use serde_json::json;
 use vfs::check::{Finding, Summary};
 
 use crate::app::{App, BesideWord};
-use crate::session::open_beside;
+use crate::session::{journal_beside, open_beside};
 use crate::storage::{Known, Storage};
 use crate::target::{Target, TargetPath};
 
@@ -61,6 +61,11 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
                 let options = xfs::CheckOptions { recover: replay, findings_max: options.limit };
                 let found = xfs::check_beside(app.cx, &storage.queue, Some(&log), &options);
                 found.map(Summary::from)
+            }
+            _ if known == Known::Ext => {
+                let (journal, findings_max) = (journal_beside(app, false)?, options.limit);
+                let options = ext4::CheckOptions { replay, findings_max, journal };
+                ext4::check(app.cx, &storage.queue, &options).map(Summary::from)
             }
             _ => known.check(app.cx, &storage.queue, replay, options.limit),
         };

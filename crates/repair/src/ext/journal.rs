@@ -23,10 +23,14 @@ impl Fs<'_> {
     /// # Errors
     /// The device's.
     pub fn replay(&mut self) -> Result<bool, RepairError> {
-        if self.g.journal_ino == 0 {
-            return Ok(false);
-        }
         let asked = self.g.features.incompat.contains(Incompat::RECOVER);
+        if self.g.journal_ino == 0 {
+            // What its log holds would be forgotten.
+            return match asked && self.g.features.compat.contains(Compat::HAS_JOURNAL) {
+                true => Err(RepairError::Feature("a dirty journal on a device of its own".into())),
+                false => Ok(false),
+            };
+        }
         let Some(map) = self.journal_map()? else {
             if asked {
                 self.give_up("its inode cannot be followed", None)?;

@@ -1,0 +1,68 @@
+//! Journals on devices of their own (`mke2fs -O journal_dev`).
+//!
+//! Such a device has a superblock of the file system's kind, with the feature `journal_dev`, and in
+//! the next block the journal's. The log's blocks have the numbers of the device's blocks.
+
+use std::fmt;
+use std::sync::Arc;
+
+use base::Sector;
+use block::{Overlay, Queue};
+use jbd2::JournalArea;
+use rt::Cx;
+
+use super::MountError;
+use crate::format::RawSuper;
+use crate::format::features::Incompat;
+use crate::format::super_block::{MAGIC, SUPER_OFFSET, SUPER_SIZE};
+
+/// The device of an external journal. Cheap to clone.
+#[derive(Clone)]
+pub struct JournalDevice(pub Arc<Queue>);
+
+impl fmt::Debug for JournalDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JournalDevice({} sectors)", self.0.info().sectors)
+    }
+}
+
+impl JournalDevice {
+    /// The same device, with what is written kept in memory.
+    pub(crate) fn overlaid(&self) -> JournalDevice {
+        JournalDevice(Overlay::queue(&self.0))
+    }
+
+    /// Where the log lies on the device. `raw` is the superblock of the file system that it is to
+    /// belong to. May park.
+    ///
+    /// # Errors
+    /// The device holds no journal, that of another file system, or one of other blocks; the
+    /// device's.
+    pub(crate) fn area(&self, cx: &mut Cx, raw: &RawSuper) -> Result<JournalArea, MountError> {
+        let refuse = |text: String| Err(MountError::Journal(text));
+        let len = 2048.max(self.0.info().logical_block as usize);
+        if self.0.info().bytes() < len as u64 {
+            return refuse(format!("its device has only {} bytes", self.0.info().bytes()));
+        }
+        let page = self.0.read(cx, Sector(0), len)?;
+        let bytes = &page[SUPER_OFFSET as usize..SUPER_OFFSET as usize + SUPER_SIZE];
+        let own = RawSuper::read(bytes).expect("the slice has the size");
+        let is_journal = own.features().incompat.contains(Incompat::JOURNAL_DEV);
+        if own.s_magic.get() != MAGIC || !is_journal {
+            return refuse("the device given for it holds no external journal".into());
+        }
+        if own.s_uuid != raw.s_journal_uuid {
+            let [found, wanted] = [own.s_uuid, raw.s_journal_uuid].map(uuid::Uuid::from_bytes);
+            return refuse(format!(
+                "the device given holds {found}, the file system's is {wanted}"
+            ));
+        }
+        let [found, wanted] = [&own, raw].map(|raw| raw.s_log_block_size.get());
+        if found != wanted || wanted > 6 {
+            let [found, wanted] = [found, wanted].map(|log| 1024u64.wrapping_shl(log));
+            return refuse(format!("its blocks have {found} bytes, the file system's {wanted}"));
+        }
+        let block = SUPER_OFFSET / (1024 << wanted) + 1;
+        Ok(JournalArea::external(self.0.clone(), block, own.s_blocks_count_lo.get()))
+    }
+}
