@@ -179,8 +179,8 @@ impl<'a> Dir<'a> {
     }
 
     fn seed(&self, cx: &Cx) -> InodeSeed {
-        let generation = self.inode.with(cx, |core| core.generation);
-        self.fs.sb.geometry.checksums.inode_seed(self.inode.ino, generation)
+        let (ino, generation) = (self.inode.ino, self.inode.with(cx, |core| core.generation));
+        self.fs.sb.geometry.checksums.inode_seed(ino, generation)
     }
 
     /// Takes note of damage in one of the directory's blocks.
@@ -431,8 +431,7 @@ impl<'a> Dir<'a> {
         name: &[u8],
         target: Target,
     ) -> Result<(), Errno> {
-        let sought = self.sought(name)?;
-        self.add_on_disk(cx, handle, slot, &sought.key(), target)
+        self.add_on_disk(cx, handle, slot, &self.sought(name)?.key(), target)
     }
 
     fn add_on_disk(
@@ -449,11 +448,11 @@ impl<'a> Dir<'a> {
                 insert(data, layout, offset, key, target);
             }),
             Slot::Append => {
-                let (_, _) = self.append(cx, handle, |data| {
+                let filled = self.append(cx, handle, |data| {
                     dir::init_empty(data, layout);
                     insert(data, layout, 0, key, target);
-                })?;
-                Ok(())
+                });
+                filled.map(drop)
             }
             Slot::Split(path) => self.add_by_split(cx, handle, path, key, target),
             Slot::Inode => self.add_inline(cx, handle, key, target),

@@ -16,7 +16,6 @@ pub(crate) mod read_super;
 mod replay;
 mod verity;
 
-pub use journal::JournalDevice;
 pub use replay::replay_fast_commits;
 
 use std::sync::Arc;
@@ -281,27 +280,6 @@ impl Mounting {
         let area = self.journal_area(cx, fs)?;
         let options = self.journal_options(fs);
         Ok(Journal::open(cx, self.buffers.clone(), area, options)?)
-    }
-
-    /// Is the journal on a device that was not given? A mount that only reads does without, where
-    /// the log is empty.
-    fn lacks_journal(&self, raw: &RawSuper, geometry: &Geometry) -> Result<bool, MountError> {
-        let journal = geometry.features.compat.contains(Compat::HAS_JOURNAL);
-        let external = journal && geometry.journal_ino == 0;
-        let Some(_) = self.options.journal else {
-            let dirty = geometry.features.incompat.contains(Incompat::RECOVER);
-            let MountOptions { read_only, no_replay, .. } = self.options;
-            if external && !(read_only && (no_replay || !dirty)) {
-                let uuid = uuid::Uuid::from_bytes(raw.s_journal_uuid);
-                let text = format!("it is {uuid}, on a device of its own: name that device");
-                return Err(MountError::Journal(text));
-            }
-            return Ok(external);
-        };
-        match external {
-            true => Ok(false),
-            false => Err(MountError::Mode("a journal device of a file system without one")),
-        }
     }
 
     /// Where the journal lies.

@@ -10,8 +10,8 @@ use crate::context::{Context, KeyName};
 use crate::key::{MasterKey, Purpose};
 use crate::nokey::NameHashes;
 
-/// The key that hashes the folded names of one directory (SipHash-2-4): what is stored of a name
-/// tells nothing of how it would sort.
+/// The key that hashes the folded names of one directory (SipHash-2-4): without it the
+/// hashes say nothing about the names.
 pub struct DirHash(Zeroizing<[u8; 16]>);
 
 impl fmt::Debug for DirHash {

@@ -33,8 +33,9 @@ TARGET:/path is a place inside. Examples:
 
 Mount options, for -o: data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS,
 journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1,
-checkpoint=lazy|flusher, readahead=SIZE, journal_path=TARGET; for xfs logbsize=32k|64k|128k|256k, wsync, norecovery,
-buf_item=bitwise|contiguous|runs, dir_leaf=gaps|dense, debug_checks, rtdev=TARGET, logdev=TARGET.
+checkpoint=lazy|flusher, readahead=SIZE, journal_path=TARGET; for xfs logbsize=32k|64k|128k|256k,
+wsync, norecovery, buf_item=bitwise|contiguous|runs, dir_leaf=gaps|dense, debug_checks,
+rtdev=TARGET, logdev=TARGET.
 
 Exit status: 0 done, 1 failed, 2 wrong usage; `check`, `repair` and `undo` have those
 of fsck(8).";

@@ -25,7 +25,7 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // Who looks at it meanwhile keeps it open, and with it what was written and is not in the file.
+        // Others that look at it keep it open, and what was written out of the file.
         run("blockdev", &[&"--flushbufs", &self.0]);
         run("losetup", &[&"--detach", &self.0]);
     }

@@ -17,8 +17,11 @@ use super::checksum::{
 };
 use super::hash::NameHash;
 
+mod hashed;
 mod key;
 
+use hashed::HASHES_LEN;
+pub use hashed::{Names, set_hash};
 pub use key::{Fold, Key};
 
 /// Bytes before the name.
@@ -31,21 +34,6 @@ pub const fn entry_len(name_len: usize) -> usize {
 
 /// The shortest encrypted name.
 pub const ENCRYPTED_MIN: usize = 16;
-
-/// Bytes of the hashes behind a name, in [`Names::Hashed`].
-const HASHES_LEN: usize = 8;
-
-/// What the names of a directory are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Names {
-    /// Themselves.
-    Plain,
-    /// Encrypted: they have at least 16 bytes, of any value.
-    Encrypted,
-    /// Encrypted, and their case is ignored: the hashes of the folded name, which the encrypted one
-    /// does not tell, stand behind each, at a multiple of four; `.` and `..` have none.
-    Hashed,
-}
 
 /// What the blocks of a directory look like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -167,27 +155,6 @@ pub struct Entries<'a> {
     hashed: bool,
 }
 
-/// The hashes behind the name of the entry at `offset`; those of a short name are zero.
-#[cold]
-fn stored_hash(block: &[u8], offset: usize, name_len: usize) -> NameHash {
-    let at = offset + entry_len(name_len);
-    match block.get(at..at + HASHES_LEN) {
-        Some(bytes) if name_len >= ENCRYPTED_MIN => {
-            NameHash { major: u32_at(bytes, 0), minor: u32_at(bytes, 4) }
-        }
-        _ => NameHash::default(),
-    }
-}
-
-/// Puts hashes behind the name of the entry at `offset`, which has room for them.
-#[cold]
-pub fn set_hash(block: &mut [u8], offset: u32, hash: NameHash) {
-    let header = Header::read(block, offset as usize).expect("offset is an entry");
-    let at = offset as usize + entry_len(header.name_len as usize);
-    block[at..at + 4].copy_from_slice(&hash.major.to_le_bytes());
-    block[at + 4..at + HASHES_LEN].copy_from_slice(&hash.minor.to_le_bytes());
-}
-
 impl<'a> Iterator for Entries<'a> {
     type Item = Entry<'a>;
 
@@ -206,10 +173,7 @@ impl<'a> Iterator for Entries<'a> {
             ino: header.ino,
             file_type: header.file_type,
             name,
-            hash: match self.hashed {
-                false => NameHash::default(),
-                true => stored_hash(self.block, self.offset, name.len()),
-            },
+            hash: self.hash(name.len()),
         };
         self.offset += rec_len;
         Some(entry)

@@ -3,28 +3,16 @@
 //! Such a device has a superblock of the file system's kind, with the feature `journal_dev`, and in
 //! the next block the journal's. The log's blocks have the numbers of the device's blocks.
 
-use std::fmt;
-use std::sync::Arc;
-
 use base::Sector;
-use block::{Overlay, Queue};
+use block::Overlay;
 use jbd2::JournalArea;
 use rt::Cx;
 
-use super::MountError;
-use crate::format::RawSuper;
-use crate::format::features::Incompat;
+use super::{MountError, Mounting};
+use crate::format::features::{Compat, Incompat};
 use crate::format::super_block::{MAGIC, SUPER_OFFSET, SUPER_SIZE};
-
-/// The device of an external journal. Cheap to clone.
-#[derive(Clone)]
-pub struct JournalDevice(pub Arc<Queue>);
-
-impl fmt::Debug for JournalDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "JournalDevice({} sectors)", self.0.info().sectors)
-    }
-}
+use crate::format::{Geometry, RawSuper};
+use crate::sb::options::{JournalDevice, MountOptions};
 
 impl JournalDevice {
     /// The same device, with what is written kept in memory.
@@ -64,5 +52,32 @@ impl JournalDevice {
         }
         let block = SUPER_OFFSET / (1024 << wanted) + 1;
         Ok(JournalArea::external(self.0.clone(), block, own.s_blocks_count_lo.get()))
+    }
+}
+
+impl Mounting {
+    /// Is the journal on a device that was not given? A mount that only reads does without, where
+    /// the log is empty.
+    pub(super) fn lacks_journal(
+        &self,
+        raw: &RawSuper,
+        geometry: &Geometry,
+    ) -> Result<bool, MountError> {
+        let journal = geometry.features.compat.contains(Compat::HAS_JOURNAL);
+        let external = journal && geometry.journal_ino == 0;
+        let Some(_) = self.options.journal else {
+            let dirty = geometry.features.incompat.contains(Incompat::RECOVER);
+            let MountOptions { read_only, no_replay, .. } = self.options;
+            if external && !(read_only && (no_replay || !dirty)) {
+                let uuid = uuid::Uuid::from_bytes(raw.s_journal_uuid);
+                let text = format!("it is {uuid}, on a device of its own: name that device");
+                return Err(MountError::Journal(text));
+            }
+            return Ok(external);
+        };
+        match external {
+            true => Ok(false),
+            false => Err(MountError::Mode("a journal device of a file system without one")),
+        }
     }
 }

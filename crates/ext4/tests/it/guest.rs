@@ -43,11 +43,14 @@ for d in /dev/vd?; do
   sums OURS
   for f in sealed-*; do [ -e $f ] && echo MEASURE $n $(fsverity measure $f); done
   [ -e sealed-1024 ] && echo x >>sealed-1024 && echo CHANGED $n
-  [ -d Fold ] && cat Fold/GRÖSSE-17 && mv Fold/grösse-18 Fold/Neu && rm Fold/GRÖSSE-19 && mkdir Fold/Unten && echo u >Fold/unten/Ä
+  [ -d Fold ] && cat Fold/GRÖSSE-17 && mv Fold/grösse-18 Fold/Neu && rm Fold/GRÖSSE-19
+  [ -d Fold ] && mkdir Fold/Unten && echo u >Fold/unten/Ä
   [ -d Secret ] && cat secret/GRÖSSE-17 && rm Secret/GRÖSSE-19 && echo u >Secret/Ä
   rm many/name-3*; mkdir many/kernel
-  i=0; while [ $i -lt 200 ]; do echo kernel $i >many/kernel/a-name-that-is-long-enough-$i; i=$((i+1)); done
-  cp big many/kernel/copy; xfs_io -c 'fpunch 200000 500000' -c 'pwrite -S 0x77 1000 9000' -c 'truncate 2500000' big
+  i=0; while [ $i -lt 200 ]; do
+    echo kernel $i >many/kernel/a-name-that-is-long-enough-$i; i=$((i+1)); done
+  cp big many/kernel/copy
+  xfs_io -c 'fpunch 200000 500000' -c 'pwrite -S 0x77 1000 9000' -c 'truncate 2500000' big
   sync; sums KERNEL; cd /; umount /mnt; e2fsck -fn $d >/tmp/fsck 2>&1; echo FSCK $n $?
 done
 ";

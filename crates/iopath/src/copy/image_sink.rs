@@ -45,9 +45,9 @@ pub struct ImageSink {
     slash: bool,
     /// What stands in the way is to be removed.
     replacing: bool,
-    /// The last error was one after which nothing can be written any more.
+    /// After the last error nothing can be written any more.
     over: Cell<bool>,
-    /// The file system, where files get verity once their content is complete.
+    /// Gives files verity.
     verity: Option<Arc<Ext4>>,
 }
 
@@ -98,8 +98,7 @@ impl ImageSink {
         }
     }
 
-    /// A sink whose files get verity once their content is complete, where this is their file
-    /// system.
+    /// A sink whose files get verity from their file system, once they are complete.
     pub fn with_verity(self, verity: Option<Arc<Ext4>>) -> ImageSink {
         ImageSink { verity, ..self }
     }
@@ -120,13 +119,10 @@ impl ImageSink {
     }
 
     fn error(&self, path: &[u8], errno: Errno) -> anyhow::Error {
-        let over = [Errno::ENOSPC, Errno::EROFS, Errno::EIO, Errno::EFSCORRUPTED].contains(&errno);
-        self.over.set(over);
-        let shown = self.shown(path);
-        match errno {
-            Errno::ENOSPC => anyhow!("{shown}: {errno}; `iopath df` shows what is free"),
-            _ => anyhow!("{shown}: {errno}"),
-        }
+        let last = [Errno::ENOSPC, Errno::EROFS, Errno::EIO, Errno::EFSCORRUPTED];
+        self.over.set(last.contains(&errno));
+        let free = if errno == Errno::ENOSPC { "; `iopath df` shows what is free" } else { "" };
+        anyhow!("{}: {errno}{free}", self.shown(path))
     }
 
     /// The directory of a relative path; missing ones (an archive may leave them out) are made.
@@ -529,8 +525,8 @@ impl ImageSink {
         }
         self.set(cx, file.ino, &file.path, &set)?;
         if let Some(fs) = &self.verity {
-            let made = fs.make_verity(cx, file.ino);
-            made.map_err(|errno| self.error(&file.path, errno).context("verity (--verity)"))?;
+            fs.make_verity(cx, file.ino)
+                .map_err(|errno| self.error(&file.path, errno).context("verity (--verity)"))?;
         }
         Ok(())
     }

@@ -28,8 +28,9 @@ impl Ext4 {
     ///
     /// # Errors
     /// `EOPNOTSUPP` the file system has not the feature `encrypt`; `EINVAL` the root, a policy
-    /// whose parts do not go together, or one of version 1 where case is ignored; `ENOKEY`; `ENOTDIR`,
-    /// `ENOTEMPTY`; `EEXIST` it has another policy; `ENOSPC`, `EDQUOT`, `EROFS`, `EUCLEAN`, `EIO`.
+    /// whose parts do not go together, or one of version 1 where case is ignored;
+    /// `ENOKEY`; `ENOTDIR`, `ENOTEMPTY`; `EEXIST` it has another policy; `ENOSPC`, `EDQUOT`,
+    /// `EROFS`, `EUCLEAN`, `EIO`.
     pub fn encrypt_directory(&self, cx: &mut Cx, ino: Ino, policy: Policy) -> Result<(), Errno> {
         self.sb.check_writable()?;
         if !self.sb.geometry.features.incompat.contains(Incompat::ENCRYPT) {
