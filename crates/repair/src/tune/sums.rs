@@ -102,11 +102,7 @@ impl Relayout<'_> {
     }
 
     fn layouts(&self, values: &InodeValues) -> [DirLayout; 2] {
-        let names = match values.flags {
-            flags if !flags.contains(InodeFlags::ENCRYPT) => Names::Plain,
-            flags if flags.contains(InodeFlags::CASEFOLD) => Names::Hashed,
-            _ => Names::Encrypted,
-        };
+        let names = Names::of(values.flags);
         [&self.v.g, &self.g].map(|g| DirLayout {
             block_size: g.block_size,
             checksum: g.checksums.metadata,

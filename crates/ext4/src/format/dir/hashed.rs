@@ -1,6 +1,7 @@
 //! Hashes that stand beside names.
 
 use super::{ENCRYPTED_MIN, Entries, Header, entry_len, u32_at};
+use crate::format::InodeFlags;
 use crate::format::hash::NameHash;
 
 /// Bytes of the hashes behind a name, in [`Names::Hashed`].
@@ -37,6 +38,17 @@ pub fn set_hash(block: &mut [u8], offset: u32, hash: NameHash) {
     let at = offset as usize + entry_len(header.name_len as usize);
     block[at..at + 4].copy_from_slice(&hash.major.to_le_bytes());
     block[at + 4..at + HASHES_LEN].copy_from_slice(&hash.minor.to_le_bytes());
+}
+
+impl Names {
+    /// What they are in a directory with these flags.
+    pub fn of(flags: InodeFlags) -> Names {
+        match flags {
+            _ if !flags.contains(InodeFlags::ENCRYPT) => Names::Plain,
+            _ if flags.contains(InodeFlags::CASEFOLD) => Names::Hashed,
+            _ => Names::Encrypted,
+        }
+    }
 }
 
 impl Entries<'_> {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use ext4::format::dir::{self, DirLayout};
+use ext4::format::dir::{self, DirLayout, Names};
 use ext4::format::extent::FileRun;
 use ext4::format::features::Incompat;
 use ext4::format::hash::{HashVersion, hash_name};
@@ -106,8 +106,14 @@ fn rewrite(
     let mut kept = 0;
     for (start, len, end, used, stays) in list {
         let end = end.min(layout.end());
-        let name_end = if used { start + len } else { start };
-        block[name_end.min(end)..end].fill(0);
+        // Hashes beside a name say nothing about it, and sort it.
+        let at = start - dir::HEADER_LEN;
+        let (name_end, aligned, taken) = match used {
+            true => (start + len, at + dir::entry_len(len), at + layout.entry_len(len)),
+            false => (start, start, start),
+        };
+        block[name_end.min(end)..aligned.min(end)].fill(0);
+        block[taken.min(end)..end].fill(0);
         if stays {
             continue;
         }
@@ -126,7 +132,7 @@ impl Dump<'_> {
             block_size: self.g.block_size,
             checksum: self.g.checksums.metadata,
             filetype: self.g.features.incompat.contains(Incompat::FILETYPE),
-            encrypted: values.flags.contains(InodeFlags::ENCRYPT),
+            names: Names::of(values.flags),
         }
     }
 
@@ -185,7 +191,7 @@ impl Dump<'_> {
             runs[index].start + (logical - runs[index].logical)
         };
         let root = self.view.read(place(0))?;
-        let Ok(info) = htree::parse_root(&root, if large { 2 } else { 1 }) else {
+        let Ok(info) = htree::parse_root(&root, layout.names, if large { 2 } else { 1 }) else {
             return Ok(linear);
         };
         let version = HashVersion::from_disk(info.hash_version, self.g.hash_unsigned);
