@@ -53,6 +53,8 @@ pub struct ResizeOptions {
     pub size: Size,
     /// The feature `64bit` on or off; None leaves it.
     pub wide: Option<bool>,
+    /// Bytes that the device will have when the plan is carried out; None: as many as it has.
+    pub device_bytes: Option<u64>,
 }
 
 /// A size in numbers.
@@ -120,7 +122,10 @@ pub fn plan(
     if options.size == Size::Least {
         return least::plan(cx, queue, options);
     }
-    let volume = Volume::open(cx, queue)?;
+    let mut volume = Volume::open(cx, queue)?;
+    if let Some(bytes) = options.device_bytes {
+        volume.view.lengthen(bytes);
+    }
     let size = u64::from(volume.g.block_size);
     let blocks = match options.size {
         Size::Device => volume.view.blocks(),

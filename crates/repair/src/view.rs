@@ -19,6 +19,8 @@ pub struct View<'a> {
     cx: &'a mut Cx,
     queue: &'a Arc<Queue>,
     block_size: u64,
+    /// Bytes of the device, or those that it will have.
+    bytes: u64,
     changes: BTreeMap<u64, Box<[u8]>>,
     /// What was read last: first block and content.
     ahead: Option<(u64, Page)>,
@@ -27,7 +29,8 @@ pub struct View<'a> {
 impl<'a> View<'a> {
     /// Without changes, in blocks of 1 KiB.
     pub fn new(cx: &'a mut Cx, queue: &'a Arc<Queue>) -> View<'a> {
-        View { cx, queue, block_size: 1024, changes: BTreeMap::new(), ahead: None }
+        let bytes = queue.info().bytes();
+        View { cx, queue, block_size: 1024, bytes, changes: BTreeMap::new(), ahead: None }
     }
 
     /// Changes the unit. Nothing is changed yet.
@@ -47,7 +50,12 @@ impl<'a> View<'a> {
 
     /// Whole blocks of the device.
     pub fn blocks(&self) -> u64 {
-        self.queue.info().bytes() / self.block_size
+        self.bytes / self.block_size
+    }
+
+    /// Shows a device that will have so many bytes: zeros follow on what it has.
+    pub fn lengthen(&mut self, bytes: u64) {
+        self.bytes = self.bytes.max(bytes);
     }
 
     /// Seconds since 1970, for times that a repair writes.
@@ -61,7 +69,8 @@ impl<'a> View<'a> {
     /// The device's.
     pub fn original(&mut self, block: u64) -> Result<Vec<u8>, DeviceError> {
         let size = self.block_size as usize;
-        if block >= self.blocks() {
+        let there = self.queue.info().bytes() / self.block_size;
+        if block >= there {
             return Ok(vec![0; size]);
         }
         let (first, page) = match self.ahead.take() {
@@ -74,7 +83,7 @@ impl<'a> View<'a> {
                 // Aligned, so that devices with large sectors take it.
                 let ahead = AHEAD / self.block_size;
                 let first = block - block % ahead;
-                let count = ahead.min(self.blocks() - first);
+                let count = ahead.min(there - first);
                 let sector = FsBlock(first).sector(self.block_size as u32);
                 let len = (count * self.block_size) as usize;
                 (first, self.queue.read(self.cx, sector, len)?)

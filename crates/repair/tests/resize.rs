@@ -43,7 +43,7 @@ fn plan(
     size: Size,
     wide: Option<bool>,
 ) -> Result<ResizePlan, EditError> {
-    resize::plan(cx, queue, &ResizeOptions { size, wide })
+    resize::plan(cx, queue, &ResizeOptions { size, wide, device_bytes: None })
 }
 
 /// Carries a plan out.

@@ -98,14 +98,20 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The bytes that an image file must have first, where it is too short.
+fn longer(storage: &Storage, options: &Options) -> Option<u64> {
+    let target = &storage.target;
+    let plain = target.partition.is_none() && !storage.is_layered();
+    let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
+    options.size.filter(|&size| plain && is_file && size > storage.bytes())
+}
+
 /// Opens the target; an image file is made long enough first.
 fn open(app: &mut App, target: &Target, options: &Options) -> Result<(Storage, Known)> {
     let storage = Storage::open(app, target, true)?;
     let known = storage.must_be_known(app)?;
-    let plain = target.partition.is_none() && !storage.is_layered();
-    let short = options.size.filter(|&size| size > storage.bytes() && !options.dry_run);
-    let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
-    let Some(size) = short.filter(|_| plain && is_file) else { return Ok((storage, known)) };
+    let short = longer(&storage, options).filter(|_| !options.dry_run);
+    let Some(size) = short else { return Ok((storage, known)) };
     let file = std::fs::OpenOptions::new().write(true).open(&target.path);
     file.and_then(|file| file.set_len(size)).with_context(|| target.to_string())?;
     drop(storage);
@@ -130,7 +136,9 @@ fn resize_ext(app: &mut App, storage: &Storage, options: &Options) -> Result<Exi
         _ if switched => Size::Keep,
         _ => Size::Device,
     };
-    let wanted = ResizeOptions { size, wide: switched.then_some(options.wide) };
+    let device_bytes = longer(storage, options);
+    let wide = switched.then_some(options.wide);
+    let wanted = ResizeOptions { size, wide, device_bytes };
     let plan = ext::plan(app.cx, &storage.queue, &wanted).with_context(named)?;
     if !options.dry_run && !plan.is_done() {
         plan.layout.prepare(app.cx, &storage.queue).with_context(named)?;

@@ -33,7 +33,12 @@ fn as_resize2fs_does_it() {
     for (line, reference) in
         [("ours.img 300M", "300M"), ("ours.img 40M", "40M"), ("-b ours.img", "-b")]
     {
+        let len = || std::fs::metadata(&ours).expect("an image").len();
+        let before = len();
+        let planned = ok(place, &format!("resize -n {line}"));
+        assert_eq!(len(), before, "{planned}");
         let done = ok(place, &format!("resize {line}"));
+        assert_eq!(planned.replace("; nothing was changed", ""), done);
         if reference == "300M" {
             let file = std::fs::File::options().write(true).open(&theirs).expect("an image");
             file.set_len(300 << 20).expect("longer");
