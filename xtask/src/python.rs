@@ -12,6 +12,8 @@ const CRATE: &str = "crates/python";
 /// The environment; it is kept, so that a second run installs the wheel only.
 const ENVIRONMENT: &str = "target/python/venv";
 const WHEELS: &str = "target/python/wheels";
+/// Stands between maturin and cargo, and says why.
+const SHARED_CARGO: &str = "xtask/src/python/cargo.sh";
 /// What the environment was installed from.
 const INSTALLED: &str = "target/python/requirements.txt";
 
@@ -60,7 +62,16 @@ fn wheel(python: &str) -> Result<PathBuf> {
     let manifest = format!("{CRATE}/Cargo.toml");
     let build = ["-m", "maturin", "build", "--quiet", "--out", WHEELS, "--profile", "dev"];
     let target = ["--compatibility", "linux", "--manifest-path", &manifest];
-    run::program(python, &[&build[..], &target[..]].concat())?;
+    let cargo = run::root().join(SHARED_CARGO);
+    let status = Command::new(python)
+        .args(build)
+        .args(target)
+        .env("IOPATH_CARGO", run::own_cargo())
+        .env("CARGO", cargo)
+        .status();
+    if !status.context("cannot start maturin")?.success() {
+        bail!("maturin cannot build the wheel");
+    }
     let mut wheels = std::fs::read_dir(WHEELS).context(WHEELS)?;
     Ok(wheels.next().context("maturin made no wheel")??.path())
 }

@@ -15,7 +15,7 @@ pub fn root() -> PathBuf {
 }
 
 /// The cargo that runs us.
-fn own_cargo() -> String {
+pub fn own_cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
 }
 

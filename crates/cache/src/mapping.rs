@@ -323,12 +323,14 @@ impl Mapping {
         cx.charge_bytes(Charge::CopyPage, data.len() as u64);
         let folio_size = self.folio_size();
         let (index, at) = (off >> self.shift(), (off % u64::from(folio_size)) as u32);
+        let end = off + data.len() as u64;
         let mut guard = self.state.lock(cx);
         if let Some(folio) = guard.index.get_mut(index) {
             folio.referenced = !folio.fresh;
             folio.fresh = false;
             folio.write(at, data, folio_size);
-            let newly = self.written(&mut guard, ops, index, off + data.len() as u64, grow);
+            self.written(folio, index, end, grow);
+            let newly = self.note_dirty(&mut guard, ops, index);
             drop(guard);
             return self.start_flusher(cx, newly);
         }
@@ -351,20 +353,23 @@ impl Mapping {
         };
         let mut guard = self.state.lock(cx);
         let range = at..at + data.len() as u32;
-        if let Some(folio) = guard.index.get_mut(index) {
+        let newly = if let Some(folio) = guard.index.get_mut(index) {
             folio.write(at, data, folio_size);
             self.cache().uncharge(1);
+            self.written(folio, index, end, grow);
+            self.note_dirty(&mut guard, ops, index)
         } else {
-            let folio = Folio {
+            let mut folio = Folio {
                 page: Some(page),
                 valid: base::range::RangeSet::from_range(range.clone()),
                 dirty: base::range::RangeSet::from_range(range),
                 epoch: guard.epoch,
                 ..Folio::default()
             };
+            self.written(&mut folio, index, end, grow);
             self.insert(&mut guard, index, folio);
-        }
-        let newly = self.written(&mut guard, ops, index, off + data.len() as u64, grow);
+            self.list(&mut guard, ops)
+        };
         drop(guard);
         self.start_flusher(cx, newly);
     }
@@ -381,28 +386,33 @@ impl Mapping {
         }
     }
 
-    /// Notes that the folio at `index` was written up to the file offset `end`. True where the
-    /// mapping became dirty.
-    fn written(
+    /// What a write of the folio at `index` up to the file offset `end` makes of the file's size.
+    fn written(&self, folio: &mut Folio, index: u64, end: u64, grow: bool) {
+        let size = self.size.load(Ordering::Relaxed);
+        if grow && end > size {
+            // Nothing is on the device beyond the old end of the file: the rest is known.
+            let (start, shift) = (index << self.shift(), self.shift());
+            let known = self.block_ceil(size).clamp(start, start + (1 << shift)) - start;
+            let folio_size = self.folio_size();
+            folio.fill_zero(known as u32..folio_size, folio_size);
+            self.size.store(end, Ordering::Release);
+        }
+    }
+
+    /// Notes that the folio at `index` was written. True where the mapping became dirty.
+    fn note_dirty(
         self: &Arc<Self>,
         state: &mut State,
         ops: &Arc<dyn IomapOps>,
         index: u64,
-        end: u64,
-        grow: bool,
     ) -> bool {
-        let size = self.size.load(Ordering::Relaxed);
-        let (start, shift) = (index << self.shift(), self.shift());
-        if grow && end > size {
-            // Nothing is on the device beyond the old end of the file: the rest is known.
-            let known = self.block_ceil(size).clamp(start, start + (1 << shift)) - start;
-            let folio_size = self.folio_size();
-            let folio = state.index.get_mut(index).expect("the caller put it there");
-            folio.fill_zero(known as u32..folio_size, folio_size);
-            self.size.store(end, Ordering::Release);
-        }
         let change = state.index.note_dirty(index);
         self.cache().note_dirty(change);
+        self.list(state, ops)
+    }
+
+    /// Puts the mapping on the backing's list of dirty ones; true where it was not there.
+    fn list(self: &Arc<Self>, state: &mut State, ops: &Arc<dyn IomapOps>) -> bool {
         let newly = !state.listed;
         if newly {
             state.listed = true;

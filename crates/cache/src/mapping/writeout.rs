@@ -401,7 +401,7 @@ impl Mapping {
             let folio = guard.index.get_mut(index).expect("the folio was just found");
             let valid: SmallVec<[Range<u32>; 2]> = folio.valid.within(inner).collect();
             valid.into_iter().for_each(|part| folio.dirty.insert(part));
-            let newly = !folio.dirty.is_empty() && self.written(&mut guard, &ops, index, 0, false);
+            let newly = !folio.dirty.is_empty() && self.note_dirty(&mut guard, &ops, index);
             drop(guard);
             self.start_flusher(cx, newly);
             from = index + 1;

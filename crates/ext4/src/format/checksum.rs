@@ -108,8 +108,9 @@ impl Checksums {
 
     /// The seed for the structures of this inode.
     pub fn inode_seed(&self, ino: Ino, generation: u32) -> InodeSeed {
-        let crc = crc32c(self.seed, &(ino.0 as u32).to_le_bytes());
-        InodeSeed(crc32c(crc, &generation.to_le_bytes()))
+        // The number, then the generation, as one word: a call for each costs three times as much.
+        let word = u64::from(ino.0 as u32) | u64::from(generation) << 32;
+        InodeSeed(crc32c(self.seed, &word.to_le_bytes()))
     }
 
     /// An attribute block's checksum; it depends on where the block lies.
