@@ -47,7 +47,7 @@ pub struct Options {
     /// Keep blocks of images on servers in this folder
     #[arg(long, global = true, value_name = "DIR")]
     pub cache_dir: Option<std::path::PathBuf>,
-    /// Changes of an image on a server go to this file; `push` makes them the image
+    /// Write changes of an image on a server to this file; see `push`
     #[arg(long, global = true, value_name = "FILE")]
     pub overlay: Option<std::path::PathBuf>,
     /// Use s3://, gs:// and az:// without credentials
@@ -95,7 +95,7 @@ pub struct Options {
     /// Turn the sandbox off
     #[arg(long, global = true)]
     pub no_sandbox: bool,
-    /// How to reach the host's storage: auto, uring or psync
+    /// Way to the host's storage: auto, uring or psync
     #[arg(long, global = true, value_enum, default_value_t = EngineArg::Auto,
           hide_possible_values = true)]
     pub engine: EngineArg,

@@ -19,6 +19,13 @@ const LISTED_AT_ONCE: (usize, usize) = (24, 512);
 const GETFLAGS: u32 = 0x8008_6601;
 /// `FS_IOC_SETFLAGS`: what chattr(1) asks for.
 const SETFLAGS: u32 = 0x4008_6602;
+/// `FS_IOC_FSGETXATTR`: what the kernel asks too, before it changes a flag.
+const FSGETXATTR: u32 = 0x801c_581f;
+/// Bytes of `struct fsxattr`.
+const FSXATTR_BYTES: usize = 28;
+/// The flags of `Attr::flags` that `struct fsxattr` has, and what they are there.
+const XFLAGS: [(u32, u32); 6] =
+    [(0x08, 0x20), (0x10, 0x08), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40), (0x2000_0000, 0x200)];
 
 /// The answer to a request: it is in the buffer, or an error.
 pub(crate) type Answered = Result<(), Errno>;
@@ -407,12 +414,22 @@ impl Adapter {
             out.push(IoctlOut::default());
             return Ok(());
         }
-        if arg.cmd != GETFLAGS {
-            return Err(Errno::ENOTTY);
-        }
-        let flags = u64::from(attr.flags).to_ne_bytes();
+        let mut answer = [0; FSXATTR_BYTES];
+        let len = match arg.cmd {
+            GETFLAGS => {
+                answer[..8].copy_from_slice(&u64::from(attr.flags).to_ne_bytes());
+                8
+            }
+            FSGETXATTR => {
+                let has = XFLAGS.iter().filter(|(flag, _)| attr.flags & flag != 0);
+                let flags: u32 = has.fold(0, |flags, (_, same)| flags | same);
+                answer[..4].copy_from_slice(&flags.to_ne_bytes());
+                FSXATTR_BYTES
+            }
+            _ => return Err(Errno::ENOTTY),
+        };
         out.push(IoctlOut::default());
-        out.bytes(&flags[..(arg.out_size as usize).min(flags.len())]);
+        out.bytes(&answer[..len.min(arg.out_size as usize)]);
         Ok(())
     }
 

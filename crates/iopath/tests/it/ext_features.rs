@@ -86,12 +86,14 @@ fn case_is_ignored_by_the_command_and_through_a_mount() {
     let at = mounted.0.display();
     let script = format!(
         "set -e; cd {at}; lsattr -d games | grep -q F; echo two >games/Name
-         cat games/nAME games/straSSE; rm games/NAME; test ! -e games/Name"
+         cat games/nAME games/straSSE; rm games/NAME; test ! -e games/Name
+         chattr +F plain; echo three >plain/A; cat plain/a
+         chattr +d plain/A; lsattr plain/A | grep -q d; chattr -d plain/A"
     );
     let output = Command::new("bash").args(["-c", &script]).output().expect("bash starts");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(said, "two\none\n");
+    assert_eq!(said, "two\none\nthree\n");
     drop(mounted);
     judge::e2fsck(&image).expect("sound");
 }
