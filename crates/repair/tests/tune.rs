@@ -174,6 +174,11 @@ fn what_is_not_done_is_named() {
     let values = image("ext4", "ea_inode,^metadata_csum");
     let seed = change(&values, &uuid).expect_err("refused").to_string();
     assert!(seed.contains("with ea_inode the seed of checksums stays"), "{seed}");
+    let beside = image("ext4", "^metadata_csum");
+    // s_journal_inum and s_journal_dev: the journal is another device's.
+    beside.write_at(1024 + 0xe0, &[0, 0, 0, 0, 1, 7, 0, 0]);
+    let text = change(&beside, &uuid).expect_err("refused").to_string();
+    assert!(text.contains("its journal lies on another device"), "{text}");
     let label = TuneOptions { label: Some(vec![b'x'; 17]), ..TuneOptions::default() };
     assert!(refused(&label).contains("16 bytes"));
     let journal = TuneOptions { journal_bytes: Some(8 << 20), ..TuneOptions::default() };
