@@ -129,7 +129,7 @@ impl Buf {
 
     /// True if its memory is a list of pages.
     pub fn is_unmapped(&self) -> bool {
-        matches!(*self.memory.lock_irq(), Memory::Unmapped(_))
+        self.memory.lock_irq().is_unmapped()
     }
 
     /// What it holds; decides where checksum and sequence number lie. None for raw content.
@@ -187,7 +187,7 @@ impl Buf {
         self.clear_state(BufState::STALE | BufState::UPTODATE);
         self.kind.store(ops.kinds.first().map_or(NO_KIND, |kind| *kind as u8), Ordering::Relaxed);
         let mut memory = self.memory.lock_irq();
-        if matches!(*memory, Memory::Unmapped(_)) != ops.unmapped {
+        if memory.is_unmapped() != ops.unmapped {
             *memory = Memory::zeroed(self.bytes, ops.unmapped);
             *self.item.lock_irq() = BufItem::new(&self.maps, ops.unmapped);
         }
@@ -288,14 +288,12 @@ impl Buf {
     /// The whole content as it is now, without a copy where it is in one piece. The caller holds
     /// the lock.
     pub(crate) fn page(&self) -> Page {
-        match &*self.memory.lock_irq() {
-            Memory::Mapped(page) => page.clone(),
-            memory => {
-                let mut bytes = Vec::with_capacity(self.bytes);
-                memory.append_to(0, self.bytes, &mut bytes);
-                Page::from_slice(&bytes)
-            }
-        }
+        let memory = self.memory.lock_irq();
+        memory.page().cloned().unwrap_or_else(|| {
+            let mut bytes = Vec::with_capacity(self.bytes);
+            memory.append_to(0, self.bytes, &mut bytes);
+            Page::from_slice(&bytes)
+        })
     }
 
     /// Zeroes everything and calls it valid. For blocks that are made new; the caller holds the

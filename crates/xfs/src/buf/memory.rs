@@ -8,7 +8,13 @@ use smallvec::SmallVec;
 pub const PAGE_SIZE: usize = 4096;
 
 /// The bytes of a buffer.
-pub(crate) enum Memory {
+pub(crate) struct Memory {
+    pieces: Pieces,
+    /// True until somebody may have written them: they are zeros.
+    untouched: bool,
+}
+
+enum Pieces {
     /// One piece.
     Mapped(Page),
     /// Pages of [`PAGE_SIZE`], of which the last may be shorter.
@@ -17,26 +23,43 @@ pub(crate) enum Memory {
 
 impl Memory {
     pub fn zeroed(bytes: usize, unmapped: bool) -> Memory {
-        if !unmapped {
-            return Memory::Mapped(Page::zeroed(bytes));
+        let pieces = if unmapped {
+            let pages = bytes.div_ceil(PAGE_SIZE);
+            let len = |page: usize| PAGE_SIZE.min(bytes - page * PAGE_SIZE);
+            Pieces::Unmapped((0..pages).map(|page| Page::zeroed(len(page))).collect())
+        } else {
+            Pieces::Mapped(Page::zeroed(bytes))
+        };
+        Memory { pieces, untouched: true }
+    }
+
+    pub fn is_unmapped(&self) -> bool {
+        matches!(self.pieces, Pieces::Unmapped(_))
+    }
+
+    /// The page of a buffer that has one piece.
+    pub fn page(&self) -> Option<&Page> {
+        match &self.pieces {
+            Pieces::Mapped(page) => Some(page),
+            Pieces::Unmapped(_) => None,
         }
-        let pages = bytes.div_ceil(PAGE_SIZE);
-        let len = |page: usize| PAGE_SIZE.min(bytes - page * PAGE_SIZE);
-        Memory::Unmapped((0..pages).map(|page| Page::zeroed(len(page))).collect())
     }
 
     pub fn zero(&mut self) {
-        match self {
-            Memory::Mapped(page) => page.make_mut().fill(0),
-            Memory::Unmapped(pages) => pages.iter_mut().for_each(|page| page.make_mut().fill(0)),
+        if self.untouched {
+            return;
+        }
+        match &mut self.pieces {
+            Pieces::Mapped(page) => page.make_mut().fill(0),
+            Pieces::Unmapped(pages) => pages.iter_mut().for_each(|page| page.make_mut().fill(0)),
         }
     }
 
     #[inline]
     pub fn piece(&self, offset: usize, len: usize) -> &[u8] {
-        match self {
-            Memory::Mapped(page) => &page[offset..offset + len],
-            Memory::Unmapped(pages) => {
+        match &self.pieces {
+            Pieces::Mapped(page) => &page[offset..offset + len],
+            Pieces::Unmapped(pages) => {
                 let (page, at) = within_page(offset, len);
                 &pages[page][at..at + len]
             }
@@ -45,9 +68,10 @@ impl Memory {
 
     #[inline]
     pub fn piece_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
-        match self {
-            Memory::Mapped(page) => &mut page.make_mut()[offset..offset + len],
-            Memory::Unmapped(pages) => {
+        self.untouched = false;
+        match &mut self.pieces {
+            Pieces::Mapped(page) => &mut page.make_mut()[offset..offset + len],
+            Pieces::Unmapped(pages) => {
                 let (page, at) = within_page(offset, len);
                 &mut pages[page].make_mut()[at..at + len]
             }
@@ -81,9 +105,9 @@ impl Memory {
 
     /// How much of `len` bytes lies in one piece.
     fn run(&self, offset: usize, len: usize) -> usize {
-        match self {
-            Memory::Mapped(_) => len,
-            Memory::Unmapped(_) => len.min(PAGE_SIZE - offset % PAGE_SIZE),
+        match &self.pieces {
+            Pieces::Mapped(_) => len,
+            Pieces::Unmapped(_) => len.min(PAGE_SIZE - offset % PAGE_SIZE),
         }
     }
 
@@ -91,11 +115,11 @@ impl Memory {
         let mut segs = Segments::new();
         while len > 0 {
             let part = self.run(offset, len);
-            segs.push(match self {
-                Memory::Mapped(page) => {
+            segs.push(match &self.pieces {
+                Pieces::Mapped(page) => {
                     Segment { page: page.clone(), offset: offset as u32, len: part as u32 }
                 }
-                Memory::Unmapped(pages) => Segment {
+                Pieces::Unmapped(pages) => Segment {
                     page: pages[offset / PAGE_SIZE].clone(),
                     offset: (offset % PAGE_SIZE) as u32,
                     len: part as u32,
@@ -108,11 +132,12 @@ impl Memory {
 
     /// Takes the pages of a read, which have the lengths of this memory's.
     pub fn replace(&mut self, mut read: Vec<Page>) {
-        match self {
-            Memory::Mapped(page) => {
+        self.untouched = false;
+        match &mut self.pieces {
+            Pieces::Mapped(page) => {
                 *page = read.pop().expect("a read has one page for each piece");
             }
-            Memory::Unmapped(pages) => *pages = read.into(),
+            Pieces::Unmapped(pages) => *pages = read.into(),
         }
     }
 }
