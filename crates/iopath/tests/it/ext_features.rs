@@ -1,8 +1,9 @@
 //! Verity and directories that ignore case, by the command and through a mount, beside fsverity(1),
 //! chattr(1) and e2fsck. Needs root.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 
 use testkit::judge;
 
@@ -50,12 +51,29 @@ fn copies_have_the_digests_of_fsverity() {
     judge::e2fsck(&dir.path().join("v.img")).expect("sound");
 }
 
-/// A mount that is taken down with the test.
-struct Mounted(PathBuf);
+/// A mount that is taken down with the test. Its process is waited for: umount(8) returns before
+/// it has written all.
+struct Mounted(PathBuf, Child);
+
+impl Mounted {
+    #[allow(clippy::disallowed_methods, reason = "the process runs in real time")]
+    fn new(image: &Path, at: PathBuf) -> Mounted {
+        let mut mount = Command::new(env!("CARGO_BIN_EXE_iopath"));
+        let child = mount.args(["mount", "-f"]).arg(image).arg(&at).spawn().expect("iopath starts");
+        let mut mounted = Mounted(at, child);
+        let device = |path: &Path| path.metadata().map(|meta| meta.dev()).ok();
+        while device(&mounted.0) == mounted.0.parent().and_then(device) {
+            assert_eq!(mounted.1.try_wait().expect("a process"), None, "the mount goes on");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        mounted
+    }
+}
 
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _down_already = Command::new("umount").arg(&self.0).status();
+        self.1.wait().expect("a process");
     }
 }
 
@@ -81,8 +99,7 @@ fn case_is_ignored_by_the_command_and_through_a_mount() {
     let image = dir.path().join("v.img");
     let at = dir.path().join("mnt");
     std::fs::create_dir(&at).expect("a directory");
-    crate::command::ok(&["mount", &image.display().to_string(), &at.display().to_string()]);
-    let mounted = Mounted(at);
+    let mounted = Mounted::new(&image, at);
     let at = mounted.0.display();
     let script = format!(
         "set -e; cd {at}; lsattr -d games | grep -q F; echo two >games/Name
