@@ -21,7 +21,7 @@ use crate::dir::htree::Path;
 use crate::format::casefold::Encoding;
 use crate::format::checksum::InodeSeed;
 use crate::format::dir::{self, DirLayout, FoundEntry, Key, Names};
-use crate::format::features::{Compat, Incompat};
+use crate::format::features::Compat;
 use crate::format::htree::{self as raw, NODE_ARRAY, ROOT_ARRAY};
 use crate::format::{At, CorruptKind, FileKind, InodeFlags};
 use crate::inode::Inode;
@@ -127,16 +127,6 @@ fn insert(data: &mut [u8], layout: DirLayout, room: u32, key: &Key, target: Targ
 }
 
 impl Ext4 {
-    /// What all directories of this mount have in common.
-    pub(crate) fn dir_layout(&self) -> DirLayout {
-        DirLayout {
-            block_size: self.sb.geometry.block_size,
-            checksum: self.sb.geometry.checksums.metadata,
-            filetype: self.sb.geometry.features.incompat.contains(Incompat::FILETYPE),
-            names: Names::Plain,
-        }
-    }
-
     /// Does this file system index directories?
     pub(crate) fn has_dir_index(&self) -> bool {
         self.sb.geometry.features.compat.contains(Compat::DIR_INDEX)
@@ -169,12 +159,8 @@ impl<'a> Dir<'a> {
         let inline = flags.contains(InodeFlags::INLINE_DATA);
         let casefold = flags.contains(InodeFlags::CASEFOLD);
         let encoding = if casefold { fs.sb.geometry.encoding } else { None };
-        let names = match inode.crypt() {
-            None => Names::Plain,
-            Some(_) if encoding.is_some() => Names::Hashed,
-            Some(_) => Names::Encrypted,
-        };
-        let layout = DirLayout { names, ..fs.dir_layout() };
+        let names = Names::of(inode.crypt().is_some(), encoding.is_some());
+        let layout = DirLayout { names, ..fs.sb.geometry.dir_layout() };
         Ok(Dir { fs, inode, layout, blocks, indexed, inline, encoding })
     }
 

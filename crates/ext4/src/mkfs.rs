@@ -138,20 +138,6 @@ impl Default for MkfsOptions {
     }
 }
 
-impl MkfsOptions {
-    /// The same for a device with sectors of `sector` bytes, which no block may be smaller than.
-    fn on_sectors(&self, device_bytes: u64, sector: u32) -> Result<MkfsOptions, MkfsError> {
-        let (usual, _) = shape::size_class(self.size.unwrap_or(device_bytes));
-        match self.block_size {
-            None if usual < sector => Ok(MkfsOptions { block_size: Some(sector), ..self.clone() }),
-            Some(block_size) if block_size < sector => {
-                Err(MkfsError::SectorSize { block_size, sector })
-            }
-            _ => Ok(self.clone()),
-        }
-    }
-}
-
 /// Why no file system can be made.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum MkfsError {
@@ -272,6 +258,8 @@ pub struct Plan {
 pub struct Surroundings {
     /// Bytes of the device.
     pub device_bytes: u64,
+    /// Bytes of a logical block of the device: no block is smaller.
+    pub sector: u32,
     /// The time of all time stamps.
     pub now: Timespec,
     /// Where the options name no UUID.
@@ -302,12 +290,12 @@ pub fn mkfs(
 ) -> Result<MkfsReport, MkfsError> {
     let around = Surroundings {
         device_bytes: queue.info().bytes(),
+        sector: queue.info().logical_block,
         now: cx.realtime(),
         uuid: cx.random_uuid(),
         hash_seed: cx.random_uuid(),
     };
-    let sector = queue.info().logical_block;
-    let plan = plan(&options.on_sectors(around.device_bytes, sector)?, &around)?;
+    let plan = plan(options, &around)?;
     let zeroes: &[_] = if options.assume_zeroes { &[] } else { &plan.zeroes };
     queue.submit_all(cx, zeroes, &plan.writes, &plan.head)?;
     Ok(plan.report)

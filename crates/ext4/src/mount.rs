@@ -230,7 +230,7 @@ impl Mounting {
             true => self.fast_commits(cx, &probe)?,
             false => None,
         };
-        if fast_commits.is_some() && probe.sb.geometry.journal_ino == 0 {
+        if fast_commits.is_some() && probe.sb.geometry.external_journal() {
             return Err(MountError::Mode("replaying fast commits of an external journal"));
         }
         if fast_commits.is_some() && self.options.read_only {

@@ -271,7 +271,7 @@ fn change_uuid(raw: &mut RawSuper, g: &Geometry, uuid: [u8; 16]) -> Result<(), E
     if g.features.bits().any(|bit| Some(bit) == stable) {
         return refuse("stable_inodes forbids another UUID");
     }
-    if g.features.compat.contains(Compat::HAS_JOURNAL) && g.journal_ino == 0 {
+    if g.external_journal() {
         return refuse("its journal lies on another device, whose list of users holds the UUID");
     }
     raw.s_uuid = uuid;

@@ -13,8 +13,6 @@ use super::rule::Rule;
 use crate::format::casefold;
 use crate::format::dir::{self, DirLayout, Entry, Names};
 use crate::format::extent::FileRun;
-use crate::format::features::Incompat;
-use crate::format::hash::hash_name;
 use crate::format::super_block::ROOT_INO;
 use crate::format::{At, CorruptKind, FileKind, InodeFlags, InodeValues, htree};
 
@@ -41,7 +39,7 @@ pub struct DirRecord {
 
 impl DirRecord {
     /// A directory whose blocks were walked over.
-    pub fn new(ino: u32, values: &InodeValues, mapped: FileBlocks) -> DirRecord {
+    pub fn new(ino: u32, values: &InodeValues, folds: bool, mapped: FileBlocks) -> DirRecord {
         DirRecord {
             ino,
             parent: 0,
@@ -49,7 +47,7 @@ impl DirRecord {
             children: 0,
             generation: values.generation,
             index: values.flags.contains(InodeFlags::INDEX),
-            folds: values.flags.contains(InodeFlags::CASEFOLD),
+            folds,
             complete: mapped.complete,
             blocks: mapped.end,
             runs: mapped.runs,
@@ -58,7 +56,7 @@ impl DirRecord {
     }
 
     /// A directory whose entries lie in its inode.
-    pub fn inline(ino: u32, values: &InodeValues, content: Vec<u8>) -> DirRecord {
+    pub fn inline(ino: u32, folds: bool, content: Vec<u8>) -> DirRecord {
         DirRecord {
             ino,
             parent: 0,
@@ -66,7 +64,7 @@ impl DirRecord {
             children: 0,
             generation: 0,
             index: false,
-            folds: values.flags.contains(InodeFlags::CASEFOLD),
+            folds,
             complete: true,
             blocks: 0,
             runs: Vec::new(),
@@ -115,24 +113,9 @@ struct Reading {
 }
 
 impl Checker<'_> {
-    /// How directory blocks look here.
-    pub fn dir_layout(&self) -> DirLayout {
-        DirLayout {
-            block_size: self.g.block_size,
-            checksum: self.g.checksums.metadata,
-            filetype: self.g.features.incompat.contains(Incompat::FILETYPE),
-            names: Names::Plain,
-        }
-    }
-
     /// What the names of a directory are.
     pub fn names(&self, dir: usize) -> Names {
-        let folds = self.g.encoding.is_some() && self.dirs[dir].folds;
-        match (self.is_encrypted(self.dirs[dir].ino), folds) {
-            (false, _) => Names::Plain,
-            (true, false) => Names::Encrypted,
-            (true, true) => Names::Hashed,
-        }
+        Names::of(self.is_encrypted(self.dirs[dir].ino), self.dirs[dir].folds)
     }
 
     /// Goes over all directories.
@@ -184,7 +167,7 @@ impl Checker<'_> {
     /// The entries of a directory in its inode.
     fn inline_entries(&mut self, reading: &mut Reading) {
         let content = std::mem::take(&mut self.dirs[reading.dir].inline);
-        let (at, filetype) = (At::Inode(Ino(reading.ino.into())), self.dir_layout().filetype);
+        let (at, filetype) = (At::Inode(Ino(reading.ino.into())), self.g.dir_layout().filetype);
         let inodes = self.g.inodes_count;
         let runs = if content.is_empty() { 0 } else { dir::INLINE_RUNS };
         for index in 0..runs {
@@ -223,7 +206,7 @@ impl Checker<'_> {
         let FileRun { logical, start, .. } = block;
         let at = At::Block(Ino(reading.ino.into()), start);
         let role = tree.map(|tree| tree.role(logical));
-        let mut layout = DirLayout { names: self.names(reading.dir), ..self.dir_layout() };
+        let mut layout = DirLayout { names: self.names(reading.dir), ..self.g.dir_layout() };
         match role {
             Some(Role::Node) => return,
             Some(Role::Root) => layout.checksum = false,
@@ -319,7 +302,7 @@ impl Checker<'_> {
         }
         self.entry_policy(reading.ino, ino, at);
         if let Some(kind) = info.kind {
-            let expected = self.dir_layout().stored_type(kind.dir_type());
+            let expected = self.g.dir_layout().stored_type(kind.dir_type());
             if entry.file_type != expected && entry.file_type <= 7 {
                 let found = entry.file_type;
                 let rule = if found == 0 { Rule::DirEntryUntyped } else { Rule::DirEntryType };
@@ -367,13 +350,8 @@ impl Checker<'_> {
         at: At,
     ) {
         let Role::Leaf { low, next } = tree.role(logical) else { return };
-        let folds = self.g.encoding.is_some() && self.dirs[reading.dir].folds;
-        let folded = if folds { casefold::fold(entry.name) } else { None };
-        let name = folded.as_deref().unwrap_or(entry.name);
-        let hash = match tree.version {
-            Some(version) => hash_name(version, &self.g.hash_seed, name).major,
-            None => entry.hash.major,
-        };
+        let folds = self.dirs[reading.dir].folds;
+        let hash = entry.tree_hash(tree.version, &self.g.hash_seed, folds).major;
         let below = match next {
             None => true,
             // Bit 0 says that names of exactly this hash begin in the leaf before.

@@ -124,7 +124,7 @@ impl Checker<'_> {
         let record = &self.dirs[dir];
         let array = if visit.logical == 0 { ROOT_ARRAY } else { NODE_ARRAY };
         let seed = self.g.checksums.inode_seed(Ino(record.ino.into()), record.generation());
-        let layout = self.dir_layout();
+        let layout = self.g.dir_layout();
         if let Err(kind) = htree::check(data, layout, array, record.len()) {
             self.findings.corrupt(&kind.at(at));
             return false;

@@ -289,7 +289,7 @@ impl Checker<'_> {
         match kind {
             FileKind::Directory => {
                 self.findings.counts().directories += 1;
-                self.dirs.push(DirRecord::inline(ino, values, content));
+                self.dirs.push(DirRecord::inline(ino, self.g.ignores_case(values.flags), content));
             }
             FileKind::Symlink => {
                 let len = content.iter().position(|&byte| byte == 0).unwrap_or(content.len());
@@ -344,7 +344,8 @@ impl Checker<'_> {
         }
         if directory {
             self.findings.counts().directories += 1;
-            self.dirs.push(DirRecord::new(ino, values, mapped));
+            let folds = self.g.ignores_case(values.flags);
+            self.dirs.push(DirRecord::new(ino, values, folds, mapped));
         }
         Ok(())
     }

@@ -54,7 +54,7 @@ pub fn replay(
     }
     let block_size = geometry.block_size;
     let fs_uuid = geometry.uuid;
-    let external = geometry.journal_ino == 0;
+    let external = geometry.external_journal();
     let area = match &options.journal {
         // Its log is emptied in memory.
         Some(device) if external => match device.overlaid().area(cx, &raw) {

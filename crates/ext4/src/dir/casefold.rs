@@ -50,12 +50,7 @@ impl<'a> Dir<'a> {
 
     /// The hash of a name that is there.
     pub(crate) fn hash_of(&self, version: Version, entry: &Entry) -> NameHash {
-        let Some(version) = version else { return entry.hash };
-        if self.encoding.is_some() {
-            let folded = casefold::fold(entry.name);
-            return self.hash_bytes(version, folded.as_deref().unwrap_or(entry.name));
-        }
-        self.hash_bytes(version, entry.name)
+        entry.tree_hash(version, &self.fs.sb.geometry.hash_seed, self.encoding.is_some())
     }
 
     #[inline]

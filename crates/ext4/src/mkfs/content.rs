@@ -9,7 +9,7 @@ use super::journal::{self, MappedFile};
 use super::place::Placed;
 use super::shape::Shape;
 use super::{MkfsError, MkfsOptions, MkfsReport, Plan, Surroundings};
-use crate::format::dir::{self, DirLayout, Dots, Names};
+use crate::format::dir::{self, DirLayout, Dots};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::{BASE_SIZE, EXTRA_SIZE};
 use crate::format::quota::{self, Dqblk, Kind};
@@ -54,13 +54,6 @@ pub fn build(
     placed: Placed,
 ) -> Result<Plan, MkfsError> {
     let g = &shape.geometry;
-    let incompat = g.features.incompat;
-    let layout = DirLayout {
-        block_size: g.block_size,
-        checksum: g.checksums.metadata,
-        filetype: incompat.contains(Incompat::FILETYPE),
-        names: Names::Plain,
-    };
     let mut builder = Builder {
         options,
         now: around.now,
@@ -70,7 +63,7 @@ pub fn build(
         blocks: BTreeMap::new(),
         zeroes: Vec::new(),
         last_ino: FIRST_INO - 1,
-        layout,
+        layout: g.dir_layout(),
         charged: Vec::new(),
     };
     let tables = builder.placed.used_clusters();

@@ -63,7 +63,7 @@ const JOURNALS: [(u64, u32); 9] = [
 ];
 
 /// Block size and bytes per inode that mke2fs chooses for this size in bytes.
-pub(super) fn size_class(bytes: u64) -> (u32, u32) {
+fn size_class(bytes: u64) -> (u32, u32) {
     let class = SIZE_CLASSES.iter().find(|class| bytes < class.0).unwrap_or(&SIZE_CLASSES[4]);
     (class.1, class.2)
 }
@@ -174,7 +174,11 @@ impl Shape {
             return Err(MkfsError::DeviceSize { device, size });
         }
         let (class_block, class_ratio) = size_class(size);
-        let block_size = options.block_size.unwrap_or(class_block);
+        let sector = around.sector;
+        let block_size = options.block_size.unwrap_or(class_block.max(sector));
+        if block_size < sector {
+            return Err(MkfsError::SectorSize { block_size, sector });
+        }
         if !block_size.is_power_of_two() || !(1024..=65536).contains(&block_size) {
             return Err(MkfsError::BlockSize(block_size));
         }

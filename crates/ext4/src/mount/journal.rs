@@ -9,7 +9,7 @@ use jbd2::JournalArea;
 use rt::Cx;
 
 use super::{MountError, Mounting};
-use crate::format::features::{Compat, Incompat};
+use crate::format::features::Incompat;
 use crate::format::super_block::{MAGIC, SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{Geometry, RawSuper};
 use crate::sb::options::{JournalDevice, MountOptions};
@@ -63,21 +63,20 @@ impl Mounting {
         raw: &RawSuper,
         geometry: &Geometry,
     ) -> Result<bool, MountError> {
-        let journal = geometry.features.compat.contains(Compat::HAS_JOURNAL);
-        let external = journal && geometry.journal_ino == 0;
-        let Some(_) = self.options.journal else {
-            let dirty = geometry.features.incompat.contains(Incompat::RECOVER);
-            let MountOptions { read_only, no_replay, .. } = self.options;
-            if external && !(read_only && (no_replay || !dirty)) {
-                let uuid = uuid::Uuid::from_bytes(raw.s_journal_uuid);
-                let text = format!("it is {uuid}, on a device of its own: name that device");
-                return Err(MountError::Journal(text));
+        match (geometry.external_journal(), &self.options.journal) {
+            (false, None) | (true, Some(_)) => return Ok(false),
+            (false, Some(_)) => {
+                return Err(MountError::Mode("a journal device of a file system without one"));
             }
-            return Ok(external);
-        };
-        match external {
-            true => Ok(false),
-            false => Err(MountError::Mode("a journal device of a file system without one")),
+            (true, None) => {}
         }
+        let dirty = geometry.features.incompat.contains(Incompat::RECOVER);
+        let MountOptions { read_only, no_replay, .. } = self.options;
+        if read_only && (no_replay || !dirty) {
+            return Ok(true);
+        }
+        let uuid = uuid::Uuid::from_bytes(raw.s_journal_uuid);
+        let text = format!("it is {uuid}, on a device of its own: name that device");
+        Err(MountError::Journal(text))
     }
 }

@@ -61,11 +61,7 @@ fn joined(files: &[tempfile::NamedTempFile; 2]) -> Arc<MemoryDevice> {
     let plain = DeviceInfo::plain((DATA + LOG) / 512);
     let info = DeviceInfo { volatile_cache: true, physical_block: 512, ..plain };
     let device = MemoryDevice::with_info(info);
-    for (index, chunk) in image.chunks(4096).enumerate() {
-        if chunk.iter().any(|&byte| byte != 0) {
-            device.write_at(index as u64 * 4096, chunk);
-        }
-    }
+    device.load(&image);
     Arc::new(device)
 }
 

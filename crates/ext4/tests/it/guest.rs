@@ -153,7 +153,7 @@ fn fresh(cx: &mut Cx, cell: &Cell) -> Arc<MemoryDevice> {
         return cell.fresh(cx, 192 << 20);
     }
     // Strict, and the root folds as elsewhere.
-    let device = cell.fresh(cx, 192 << 20);
+    let device = Arc::new(MemoryDevice::new(192 << 20));
     let options = MkfsOptions {
         block_size: Some(cell.block),
         encoding: Some(Encoding { strict: true }),

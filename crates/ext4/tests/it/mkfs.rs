@@ -23,7 +23,7 @@ const GIB: u64 = 1 << 30;
 
 fn around(bytes: u64) -> Surroundings {
     let now = Timespec { sec: NOW, nsec: 0 };
-    Surroundings { device_bytes: bytes, now, uuid: UUID, hash_seed: SEED }
+    Surroundings { device_bytes: bytes, sector: 512, now, uuid: UUID, hash_seed: SEED }
 }
 
 /// Carries a plan out on a new sparse file.

@@ -89,7 +89,7 @@ impl Fs<'_> {
         weight += 4 * u32::from(claim.node) + u32::from(inode.nameless);
         if kind == FileKind::Directory && !claim.node {
             let content = self.view.read(block)?;
-            let layout = self.dir_layout();
+            let layout = self.g.dir_layout();
             let seed = self.seed(claim.ino, generation);
             let named = dir::check(&content, layout, self.g.inodes_count).is_ok();
             let summed = layout.checksum && dir::verify_checksum(seed, &content).is_ok();

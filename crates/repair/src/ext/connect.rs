@@ -281,7 +281,7 @@ impl Fs<'_> {
         if taken.contains(&name) {
             name = unique(&name, &taken);
         }
-        let file_type = self.dir_layout().stored_type(self.inodes[&ino].kind.dir_type());
+        let file_type = self.g.dir_layout().stored_type(self.inodes[&ino].kind.dir_type());
         self.add_name(dir, Name { name, ino, file_type })?;
         Ok(())
     }
@@ -307,7 +307,7 @@ impl Fs<'_> {
         if taken.contains(&name) {
             name = unique(&name, &taken);
         }
-        let file_type = self.dir_layout().stored_type(FileKind::Directory.dir_type());
+        let file_type = self.g.dir_layout().stored_type(FileKind::Directory.dir_type());
         self.add_name(ROOT_INO, Name { name, ino, file_type })?;
         self.tree.lost_found = ino;
         Ok(ino)
@@ -339,7 +339,7 @@ impl Fs<'_> {
         let inode = self.inodes[&ino].clone();
         let Some(run) = inode.map.runs.first() else { return Ok(()) };
         let mut data = self.view.read(run.start)?;
-        let layout = self.dir_layout();
+        let layout = self.g.dir_layout();
         let plain = dir::DirLayout { checksum: false, ..layout };
         let Some(found) = dir::find(&data, plain, &Key::new(b"..")) else { return Ok(()) };
         dir::set_target(&mut data, layout, found.offset, parent, FileKind::Directory.dir_type());

@@ -42,7 +42,7 @@ impl Fs<'_> {
             let mut blocks = self.dir_blocks(ino, parent, &names);
             if ino == self.tree.lost_found && blocks.iter().all(|(form, _)| *form == Form::Leaf) {
                 let mut empty = vec![0; self.g.block_size as usize];
-                dir::init_empty(&mut empty, self.dir_layout());
+                dir::init_empty(&mut empty, self.g.dir_layout());
                 while (blocks.len() as u64) < old.min(16) {
                     blocks.push((Form::Leaf, empty.clone()));
                 }
@@ -64,7 +64,7 @@ impl Fs<'_> {
 
     /// The blocks of a directory with these names.
     fn dir_blocks(&self, ino: u32, parent: u32, names: &[Name]) -> Vec<(Form, Vec<u8>)> {
-        let layout = self.dir_layout();
+        let layout = self.g.dir_layout();
         let dots = [(ino, &b"."[..]), (parent, b"..")].map(|(ino, name)| Name {
             name: name.to_vec(),
             ino,
@@ -84,7 +84,7 @@ impl Fs<'_> {
 
     /// The blocks of a hash tree. None where it would be too deep.
     fn tree_blocks(&self, ino: u32, parent: u32, names: &[Name]) -> Option<Vec<(Form, Vec<u8>)>> {
-        let layout = self.dir_layout();
+        let layout = self.g.dir_layout();
         let version = self.g.hash_version;
         let hash = |name: &Name| hash_name(version, &self.g.hash_seed, &name.name);
         let mut sorted: Vec<(u32, u32, &Name)> = names
@@ -142,7 +142,7 @@ impl Fs<'_> {
         let mut old: Vec<u64> = old.collect();
         old.reverse();
         let seed = self.seed(ino, inode.generation);
-        let layout = self.dir_layout();
+        let layout = self.g.dir_layout();
         let mut map = Map { nodes: inode.map.nodes.clone(), ..Map::default() };
         let indexed = blocks[0].0 == Form::Root;
         let goal = old.last().copied().unwrap_or(0);

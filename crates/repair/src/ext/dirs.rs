@@ -4,8 +4,7 @@ use ::block::DeviceError;
 use base::map::HashSet;
 use ext4::Rule;
 use ext4::format::checksum::DIR_TAIL_SIZE;
-use ext4::format::dir::{self, DirLayout, Names};
-use ext4::format::features::Incompat;
+use ext4::format::dir::{self, DirLayout};
 use ext4::format::super_block::ROOT_INO;
 use ext4::format::{FileKind, InodeFlags, InodeValues, htree};
 
@@ -66,16 +65,6 @@ enum Verdict {
 }
 
 impl Fs<'_> {
-    /// How directory blocks look here.
-    pub fn dir_layout(&self) -> DirLayout {
-        DirLayout {
-            block_size: self.g.block_size,
-            checksum: self.g.checksums.metadata,
-            filetype: self.g.features.incompat.contains(Incompat::FILETYPE),
-            names: Names::Plain,
-        }
-    }
-
     /// Reads all directories, counts the names, and lists the directories to write anew.
     ///
     /// # Errors
@@ -187,7 +176,7 @@ impl Fs<'_> {
                     continue;
                 }
                 Verdict::Keep(kind) => {
-                    let stored = self.dir_layout().stored_type(kind);
+                    let stored = self.g.dir_layout().stored_type(kind);
                     if name.file_type != stored {
                         let text = String::from_utf8_lossy(&name.name).into_owned();
                         let detail = format!("{text:?} has type {}", name.file_type);
@@ -255,7 +244,7 @@ impl Fs<'_> {
         inode: &super::Inode,
         place: FileRun,
     ) -> Result<Vec<Name>, DeviceError> {
-        let (layout, seed) = (self.dir_layout(), self.seed(ino, inode.generation));
+        let (layout, seed) = (self.g.dir_layout(), self.seed(ino, inode.generation));
         let inodes = self.g.inodes_count;
         let sound = |data: &[u8]| {
             let summed = !layout.checksum || dir::verify_checksum(seed, data).is_ok();
@@ -277,7 +266,7 @@ impl Fs<'_> {
         place: FileRun,
         index: bool,
     ) -> Result<Vec<Name>, DeviceError> {
-        let layout = DirLayout { checksum: false, ..self.dir_layout() };
+        let layout = DirLayout { checksum: false, ..self.g.dir_layout() };
         let inodes = self.g.inodes_count;
         let mut names = Vec::new();
         for (data, _) in self.versions(place.start)? {
@@ -302,7 +291,7 @@ impl Fs<'_> {
         let FileRun { logical, start: block, .. } = place;
         let known = problems.len();
         let mut data = self.view.read(block)?;
-        let layout = self.dir_layout();
+        let layout = self.g.dir_layout();
         let index = inode.flags.contains(InodeFlags::INDEX);
         let inner = index && (logical == 0 || htree::is_node(&data));
         let mut whole = layout;

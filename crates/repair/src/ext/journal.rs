@@ -26,7 +26,7 @@ impl Fs<'_> {
         let asked = self.g.features.incompat.contains(Incompat::RECOVER);
         if self.g.journal_ino == 0 {
             // What its log holds would be forgotten.
-            return match asked && self.g.features.compat.contains(Compat::HAS_JOURNAL) {
+            return match asked && self.g.external_journal() {
                 true => Err(RepairError::Feature("a dirty journal on a device of its own".into())),
                 false => Ok(false),
             };

@@ -1,6 +1,6 @@
 //! Directories: numbers of inodes in their entries, and the checksums of their blocks.
 
-use ext4::format::dir::{self, DirLayout, Names};
+use ext4::format::dir::{self, DirLayout};
 use ext4::format::features::Incompat;
 use ext4::format::{InodeValues, htree};
 
@@ -19,12 +19,7 @@ impl Relayout<'_> {
         values: &InodeValues,
         map: &FileMap,
     ) -> Result<(), EditError> {
-        let layout = DirLayout {
-            block_size: self.g.block_size,
-            checksum: self.g.checksums.metadata,
-            filetype: self.g.features.incompat.contains(Incompat::FILETYPE),
-            names: Names::Plain,
-        };
+        let layout = self.g.dir_layout();
         let seed = self.seed(number, values.generation);
         for (logical, block) in map.blocks() {
             let to = self.moved.of(block).unwrap_or(block);

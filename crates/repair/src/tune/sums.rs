@@ -102,13 +102,8 @@ impl Relayout<'_> {
     }
 
     fn layouts(&self, values: &InodeValues) -> [DirLayout; 2] {
-        let names = Names::of(values.flags);
-        [&self.v.g, &self.g].map(|g| DirLayout {
-            block_size: g.block_size,
-            checksum: g.checksums.metadata,
-            filetype: g.features.incompat.contains(Incompat::FILETYPE),
-            names,
-        })
+        let names = self.g.dir_names(values.flags);
+        [&self.v.g, &self.g].map(|g| DirLayout { names, ..g.dir_layout() })
     }
 
     fn dir_blocks(&mut self, ino: u32, v: &InodeValues, map: &FileMap) -> Result<(), EditError> {

@@ -1,8 +1,9 @@
 //! Hashes that stand beside names.
 
-use super::{ENCRYPTED_MIN, Entries, Header, entry_len, u32_at};
-use crate::format::InodeFlags;
-use crate::format::hash::NameHash;
+use super::{DirLayout, ENCRYPTED_MIN, Entries, Entry, Header, entry_len, u32_at};
+use crate::format::features::Incompat;
+use crate::format::hash::{HashVersion, NameHash, hash_name};
+use crate::format::{Geometry, InodeFlags, casefold};
 
 /// Bytes of the hashes behind a name, in [`Names::Hashed`].
 pub(super) const HASHES_LEN: usize = 8;
@@ -40,14 +41,55 @@ pub fn set_hash(block: &mut [u8], offset: u32, hash: NameHash) {
     block[at + 4..at + HASHES_LEN].copy_from_slice(&hash.minor.to_le_bytes());
 }
 
-impl Names {
-    /// What they are in a directory with these flags.
-    pub fn of(flags: InodeFlags) -> Names {
-        match flags {
-            _ if !flags.contains(InodeFlags::ENCRYPT) => Names::Plain,
-            _ if flags.contains(InodeFlags::CASEFOLD) => Names::Hashed,
-            _ => Names::Encrypted,
+impl Geometry {
+    /// How blocks of directories look, where names are no others than their files'.
+    #[inline]
+    pub fn dir_layout(&self) -> DirLayout {
+        DirLayout {
+            block_size: self.block_size,
+            checksum: self.checksums.metadata,
+            filetype: self.features.incompat.contains(Incompat::FILETYPE),
+            names: Names::Plain,
         }
+    }
+
+    /// Does a directory with these flags ignore case?
+    #[inline]
+    pub fn ignores_case(&self, flags: InodeFlags) -> bool {
+        self.encoding.is_some() && flags.contains(InodeFlags::CASEFOLD)
+    }
+
+    /// What the names of a directory with these flags are.
+    #[inline]
+    pub fn dir_names(&self, flags: InodeFlags) -> Names {
+        Names::of(flags.contains(InodeFlags::ENCRYPT), self.ignores_case(flags))
+    }
+}
+
+impl Names {
+    /// What they are in a directory that is encrypted, or ignores case, or both.
+    #[inline]
+    pub fn of(encrypted: bool, ignores_case: bool) -> Names {
+        match (encrypted, ignores_case) {
+            (false, _) => Names::Plain,
+            (true, false) => Names::Encrypted,
+            (true, true) => Names::Hashed,
+        }
+    }
+}
+
+impl Entry<'_> {
+    /// The hash by which a tree finds it. `version`: how the tree hashes names, `None` where the
+    /// hashes stand beside them; `seed`: the superblock's.
+    pub fn tree_hash(
+        &self,
+        version: Option<HashVersion>,
+        seed: &[u32; 4],
+        ignores_case: bool,
+    ) -> NameHash {
+        let Some(version) = version else { return self.hash };
+        let folded = if ignores_case { casefold::fold(self.name) } else { None };
+        hash_name(version, seed, folded.as_deref().unwrap_or(self.name))
     }
 }
 

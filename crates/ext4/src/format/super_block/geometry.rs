@@ -158,6 +158,12 @@ impl Geometry {
         Ok(geometry)
     }
 
+    /// Is there a journal on a device of its own?
+    #[inline]
+    pub fn external_journal(&self) -> bool {
+        self.features.compat.contains(Compat::HAS_JOURNAL) && self.journal_ino == 0
+    }
+
     /// First phase of `parse`: what follows from single fields.
     fn sizes(raw: &RawSuper, features: Features, at: At) -> Result<Geometry, Corrupt> {
         let log = raw.s_log_block_size.get();

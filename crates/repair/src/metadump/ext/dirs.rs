@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use ext4::format::dir::{self, DirLayout, Names};
+use ext4::format::dir::{self, DirLayout};
 use ext4::format::extent::FileRun;
 use ext4::format::features::Incompat;
 use ext4::format::hash::{HashVersion, hash_name};
@@ -128,12 +128,7 @@ fn rewrite(
 impl Dump<'_> {
     /// How the blocks of a directory look.
     pub fn dir_layout(&self, values: &InodeValues) -> DirLayout {
-        DirLayout {
-            block_size: self.g.block_size,
-            checksum: self.g.checksums.metadata,
-            filetype: self.g.features.incompat.contains(Incompat::FILETYPE),
-            names: Names::of(values.flags),
-        }
+        DirLayout { names: self.g.dir_names(values.flags), ..self.g.dir_layout() }
     }
 
     /// Passes on the blocks of a directory.
