@@ -188,6 +188,25 @@ pub fn record_checksum(header: &[u8], extended: &[u8], data: &[u8]) -> u32 {
     !crc32c(crc, data)
 }
 
+/// The data of a record with the words that its headers keep back in their places. `headers` are
+/// the blocks of all headers, `data` what lies behind them.
+pub fn unpacked(headers: &[u8], data: &[u8]) -> Vec<u8> {
+    let mut unpacked = data.to_vec();
+    let groups = unpacked.chunks_mut(CYCLE_DATA);
+    for (index, (group, header)) in groups.zip(headers.chunks_exact(LOG_BLOCK)).enumerate() {
+        let words = match index {
+            0 => RawRecordHeader::view(header).map(|raw| &raw.h_cycle_data),
+            _ => RawExtHeader::view(header).map(|raw| &raw.xh_cycle_data),
+        };
+        let words = words.expect("a block holds a header");
+        for (block, word) in group.chunks_mut(LOG_BLOCK).zip(words) {
+            let len = block.len().min(4);
+            block[..len].copy_from_slice(&word.to_bytes()[..len]);
+        }
+    }
+    unpacked
+}
+
 impl RawRecordHeader {
     /// The record header in a block of the log, checked alone: magic, version, sizes. The block
     /// says its own place, so that `block` must be that of its sequence number.
@@ -236,6 +255,11 @@ impl RawRecordHeader {
         } else {
             header_blocks(self.h_size.get() as usize)
         }
+    }
+
+    /// Blocks of the record with its headers.
+    pub fn total_blocks(&self) -> u32 {
+        (self.header_blocks() + (self.h_len.get() as usize).div_ceil(LOG_BLOCK)) as u32
     }
 }
 

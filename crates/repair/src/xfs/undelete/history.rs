@@ -6,17 +6,16 @@ use base::Ino;
 use block::DeviceError;
 use xfs::format::inode::{Flags2, MAGIC};
 use xfs::format::log::{
-    FORMAT_LITTLE, LOG_BLOCK, OpFlags, RawExtHeader, RawOpHeader, RawRecordHeader, record_checksum,
+    FORMAT_LITTLE, LOG_BLOCK, OpFlags, RawOpHeader, RawRecordHeader, record_checksum, unpacked,
 };
 use xfs::format::log_item::{InodeFields, ItemKind, RawInodeItem, RawLogInode};
+use xfs::log::OP_HEADER;
 
 use super::{Fs, has_extents};
 
-/// Bytes of the header of a region.
-const OP_HEADER: usize = 12;
 /// Bytes of the first region of an inode item, and of the core.
-const ITEM: usize = 56;
-const CORE: usize = 176;
+const ITEM: usize = size_of::<RawInodeItem>();
+const CORE: usize = size_of::<RawLogInode>();
 
 /// An inode as it was.
 #[derive(Clone, Debug, Default)]
@@ -83,27 +82,18 @@ impl Fs<'_> {
         let head = self.log_bytes(at, 1)?;
         let Ok(raw) = RawRecordHeader::parse(&head, at) else { return Ok(0) };
         let ours = raw.h_fs_uuid == self.g.uuid && raw.h_fmt.get() == FORMAT_LITTLE;
-        let (headers, bytes) = (raw.header_blocks(), raw.h_len.get() as usize);
-        let total = (headers + bytes.div_ceil(LOG_BLOCK)) as u32;
+        let (bytes, total) = (raw.h_len.get() as usize, raw.total_blocks());
         // A record that goes round the end is not worth the trouble.
         if !ours || total > sectors - at || bytes == 0 {
             return Ok(0);
         }
         let whole = self.log_bytes(at, total)?;
-        let (extended, data) = whole[LOG_BLOCK..].split_at((headers - 1) * LOG_BLOCK);
-        let mut data = data[..bytes].to_vec();
-        if raw.h_crc.get() != record_checksum(&head, extended, &data) {
+        let (headers, data) = whole.split_at(raw.header_blocks() * LOG_BLOCK);
+        let data = &data[..bytes];
+        if raw.h_crc.get() != record_checksum(&head, &headers[LOG_BLOCK..], data) {
             return Ok(0);
         }
-        let words =
-            raw.h_cycle_data.iter().chain(extended.chunks_exact(LOG_BLOCK).flat_map(|ext| {
-                RawExtHeader::view(ext).expect("a block holds a header").xh_cycle_data.iter()
-            }));
-        for (block, word) in data.chunks_mut(LOG_BLOCK).zip(words) {
-            let len = block.len().min(4);
-            block[..len].copy_from_slice(&word.to_bytes()[..len]);
-        }
-        found.take_items(raw.lsn().bits(), &data);
+        found.take_items(raw.lsn().bits(), &unpacked(headers, data));
         Ok(total)
     }
 

@@ -233,7 +233,7 @@ impl Ring {
         let page = self.blocks(cx, block, 1)?;
         let Ok(raw) = RawRecordHeader::parse(&page, block) else { return Ok(None) };
         let lsn = raw.lsn();
-        let size = record::total_blocks(raw);
+        let size = raw.total_blocks();
         let room = match end > block {
             true => end - block,
             false => self.geometry.blocks - block + end,

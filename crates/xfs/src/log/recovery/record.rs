@@ -8,7 +8,7 @@ use rt::Cx;
 
 use crate::error::Result;
 use crate::format::log::{
-    FORMAT_LITTLE, LOG_BLOCK, Lsn, RawExtHeader, RawRecordHeader, record_checksum,
+    FORMAT_LITTLE, LOG_BLOCK, Lsn, RawRecordHeader, record_checksum, unpacked,
 };
 use crate::log::record::advance;
 use crate::log::{LogError, LogGeometry};
@@ -18,11 +18,6 @@ pub(crate) struct Record {
     pub lsn: Lsn,
     bytes: Vec<u8>,
     headers: usize,
-}
-
-/// Blocks of a record with its headers.
-pub(super) fn total_blocks(raw: &RawRecordHeader) -> u32 {
-    (raw.header_blocks() + (raw.h_len.get() as usize).div_ceil(LOG_BLOCK)) as u32
 }
 
 /// Reads the record at `lsn`. May park.
@@ -41,7 +36,7 @@ pub(super) fn read(
     if raw.lsn() != lsn {
         return Err(LogError::NoRecord { block: lsn.block }.into());
     }
-    let (headers, total) = (raw.header_blocks(), total_blocks(raw));
+    let (headers, total) = (raw.header_blocks(), raw.total_blocks());
     if total > geometry.blocks {
         return Err(LogError::NoRecord { block: lsn.block }.into());
     }
@@ -106,7 +101,7 @@ impl Record {
 
     /// The first block behind it.
     pub fn end(&self, geometry: &LogGeometry) -> Lsn {
-        advance(self.lsn, total_blocks(self.header()), geometry.blocks)
+        advance(self.lsn, self.header().total_blocks(), geometry.blocks)
     }
 
     fn sum(&self) -> u32 {
@@ -147,20 +142,6 @@ impl Record {
 
     /// The data with the words that the headers kept back in their places.
     pub fn unpacked(&self) -> Vec<u8> {
-        let mut data = self.data().to_vec();
-        let mut groups = data.chunks_mut(64 * LOG_BLOCK);
-        let mut put = |words: &[crate::format::U32]| {
-            let Some(group) = groups.next() else { return };
-            for (word, block) in words.iter().zip(group.chunks_mut(LOG_BLOCK)) {
-                let len = block.len().min(4);
-                block[..len].copy_from_slice(&word.to_bytes()[..len]);
-            }
-        };
-        put(&self.header().h_cycle_data);
-        for block in 1..self.headers {
-            let raw = RawExtHeader::view(&self.bytes[block * LOG_BLOCK..]);
-            put(&raw.expect("a block holds a header").xh_cycle_data);
-        }
-        data
+        unpacked(&self.bytes[..self.headers * LOG_BLOCK], self.data())
     }
 }
