@@ -36,6 +36,12 @@ struct Dump<'a> {
     newest_cycle: u32,
 }
 
+/// A block of a btree.
+struct Branch {
+    block: u64,
+    level: u16,
+}
+
 /// A btree of a group.
 struct Tree {
     ag: u32,
@@ -91,6 +97,11 @@ pub fn dump(
 fn damaged(corrupt: xfs::format::Corrupt) -> DumpError {
     let hint = "--rescue dumps the state that a repair would leave";
     DumpError::Refused(format!("{corrupt}; {hint}"))
+}
+
+fn sum_is_right(kind: Kind, bytes: &[u8]) -> bool {
+    verifier::verify_magic(kind, bytes, At::Block(0)).is_ok()
+        && verifier::stored_checksum(kind, bytes) == verifier::checksum(kind, bytes)
 }
 
 fn refuse<T>(why: impl Into<String>) -> Result<T, DumpError> {
@@ -167,8 +178,7 @@ impl Dump<'_> {
 
     /// Whether the checksum of a block is right. Its sequence number counts for the new log then.
     fn is_sound(&mut self, kind: Kind, bytes: &[u8]) -> bool {
-        let sound = verifier::verify_magic(kind, bytes, At::Block(0)).is_ok()
-            && verifier::stored_checksum(kind, bytes) == verifier::checksum(kind, bytes);
+        let sound = sum_is_right(kind, bytes);
         let lsn = if sound { verifier::lsn(kind, bytes) } else { u64::MAX };
         if lsn != u64::MAX {
             self.newest_cycle = self.newest_cycle.max((lsn >> 32) as u32);
@@ -181,9 +191,9 @@ impl Dump<'_> {
         if sound {
             return verifier::update_crc(kind, bytes);
         }
-        let right = verifier::verify_magic(kind, bytes, At::Block(0)).is_ok()
-            && verifier::stored_checksum(kind, bytes) == verifier::checksum(kind, bytes);
-        if right && let Some(last) = bytes.len().checked_sub(1) {
+        if sum_is_right(kind, bytes)
+            && let Some(last) = bytes.len().checked_sub(1)
+        {
             // What was damaged is not in the dump: the checksum of something else shows it.
             bytes[last] ^= 0xff;
             verifier::update_crc(kind, bytes);
@@ -204,26 +214,42 @@ impl Dump<'_> {
                 continue;
             }
             let linear = self.g.linear(AgBlock { ag, block });
-            let mut data = self.view.read(linear)?;
-            let sound = self.is_sound(kind, &data);
-            let magic = verifier::verify_magic(kind, &data, at).is_ok();
-            let parsed = Node::parse_trusted(kind, &data, Some(level), at);
-            let Some(node) = parsed.ok().filter(|_| magic) else {
-                self.unknown(linear, &data, at, kind)?;
-                continue;
-            };
-            if level == 0 && kind == Kind::Inobt {
-                let records = (0..node.len()).map(|index| node.record(index));
-                chunks.extend(records.map(|record| InodeChunk::read(record, sparse)));
-            }
-            let below = level.saturating_sub(1);
-            let children = (0..node.len()).rev().filter(|_| level > 0);
-            todo.extend(children.map(|index| (node.pointer(index) as u32, below)));
-            blocks::clear_tail(kind, &mut data);
-            self.seal(kind, &mut data, sound);
-            self.out.put(linear * u64::from(self.g.block_size), &data)?;
+            let node = Branch { block: linear, level };
+            let below = self.node(kind, &node, at, &mut |record| {
+                if kind == Kind::Inobt {
+                    chunks.push(InodeChunk::read(record, sparse));
+                }
+            })?;
+            todo.extend(below.into_iter().rev().map(|block| (block as u32, level - 1)));
         }
         Ok(chunks)
+    }
+
+    /// A block of a btree, passed on: `each` gets the records of a leaf. What lies below it.
+    fn node(
+        &mut self,
+        kind: Kind,
+        &Branch { block: linear, level }: &Branch,
+        at: At,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<Vec<u64>, DumpError> {
+        let mut data = self.view.read(linear)?;
+        let sound = self.is_sound(kind, &data);
+        let magic = verifier::verify_magic(kind, &data, at).is_ok();
+        let parsed = Node::parse_trusted(kind, &data, Some(level), at);
+        let Some(node) = parsed.ok().filter(|_| magic) else {
+            self.unknown(linear, &data, at, kind)?;
+            return Ok(Vec::new());
+        };
+        let mut below = Vec::new();
+        match level {
+            0 => (0..node.len()).for_each(|index| each(node.record(index))),
+            _ => below.extend((0..node.len()).map(|index| node.pointer(index))),
+        }
+        blocks::clear_tail(kind, &mut data);
+        self.seal(kind, &mut data, sound);
+        self.out.put(linear * u64::from(self.g.block_size), &data)?;
+        Ok(below)
     }
 
     /// A block that is not what it should be: passed on only where names may be seen.

@@ -3,26 +3,20 @@
 use std::collections::BTreeSet;
 
 use base::{FsBlock, Ino};
-use xfs::format::btree::{MapRoot, Node, ROOT_HEADER, Shape};
+use xfs::format::btree::{MapRoot, ROOT_HEADER, Shape};
 use xfs::format::dir::SPACES;
 use xfs::format::inode::{Flags2, ForkFormat, InodeCore, MetadataType};
 use xfs::format::{At, Extent, Kind, extent, verifier};
 
-use super::Dump;
 use super::blocks::{self, Owner};
 use super::inodes::Content;
+use super::{Branch, Dump};
 use crate::metadump::DumpError;
 
 /// What a block of attributes may be.
 const ATTRIBUTES: &[Kind] = &[Kind::AttrLeaf, Kind::DaNode, Kind::AttrRemote];
 /// What a block of a directory's index may be.
 const INDEX: &[Kind] = &[Kind::DirLeaf1, Kind::DirLeafN, Kind::DaNode];
-
-/// A block of a tree whose root lies in an inode.
-struct Branch {
-    block: u64,
-    level: u16,
-}
 
 impl Dump<'_> {
     /// The blocks behind a fork: those of its map, and what they map if it is metadata.
@@ -98,24 +92,9 @@ impl Dump<'_> {
                 continue;
             }
             let linear = self.g.linear(self.g.split(FsBlock(block)));
-            let mut data = self.view.read(linear)?;
-            let sound = self.is_sound(kind, &data);
-            let magic = verifier::verify_magic(kind, &data, at).is_ok();
-            let parsed = Node::parse_trusted(kind, &data, Some(level), at);
-            let Some(node) = parsed.ok().filter(|_| magic) else {
-                self.unknown(linear, &data, at, kind)?;
-                continue;
-            };
-            if level == 0 {
-                (0..node.len()).for_each(|index| each(node.record(index)));
-            } else {
-                let children = (0..node.len()).rev();
-                let branch = |index| Branch { block: node.pointer(index), level: level - 1 };
-                todo.extend(children.map(branch));
-            }
-            blocks::clear_tail(kind, &mut data);
-            self.seal(kind, &mut data, sound);
-            self.out.put(linear * u64::from(self.g.block_size), &data)?;
+            let below = self.node(kind, &Branch { block: linear, level }, at, each)?;
+            let branch = |block| Branch { block, level: level - 1 };
+            todo.extend(below.into_iter().rev().map(branch));
         }
         Ok(())
     }
