@@ -40,8 +40,23 @@ pub fn has_map(values: &InodeValues) -> bool {
     }
 }
 
-fn word(data: &[u8], index: usize) -> u64 {
+/// A pointer in `i_block` or in a block of pointers.
+pub fn word(data: &[u8], index: usize) -> u64 {
     u32::from_le_bytes(data[index * 4..index * 4 + 4].try_into().expect("four bytes")).into()
+}
+
+/// The slots of `i_block`, the last one first: block, levels below it, place in the file. A block
+/// holds `per` pointers.
+pub fn slots(values: &InodeValues, per: u64) -> Vec<(u64, u32, u64)> {
+    let mut logical = 0;
+    let mut list = Vec::new();
+    for slot in 0..SLOTS {
+        let levels = (slot + 1).saturating_sub(DIRECT) as u32;
+        list.push((word(&values.block, slot), levels, logical));
+        logical += per.pow(levels);
+    }
+    list.reverse();
+    list
 }
 
 impl Volume<'_> {
@@ -93,14 +108,7 @@ impl Volume<'_> {
 
     fn pointers(&mut self, ino: u32, v: &InodeValues, map: &mut FileMap) -> Result<(), EditError> {
         let per = u64::from(self.g.block_size / 4);
-        let mut logical = 0;
-        let mut todo = Vec::new();
-        for slot in 0..SLOTS {
-            let levels = (slot + 1).saturating_sub(DIRECT) as u32;
-            todo.push((word(&v.block, slot), levels, logical));
-            logical += per.pow(levels);
-        }
-        todo.reverse();
+        let mut todo = slots(v, per);
         while let Some((block, levels, logical)) = todo.pop() {
             if block == 0 {
                 continue;

@@ -9,14 +9,7 @@ use ext4::format::{At, InodeFlags, InodeValues};
 
 use super::Dump;
 use crate::metadump::DumpError;
-
-/// Slots of `i_block`, of which the first 12 name data.
-const SLOTS: usize = 15;
-const DIRECT: usize = 12;
-
-fn word(data: &[u8], index: usize) -> u64 {
-    u32::from_le_bytes(data[index * 4..index * 4 + 4].try_into().expect("four bytes")).into()
-}
+use crate::volume::map::{slots, word};
 
 impl Dump<'_> {
     /// Passes on the blocks that map a file; the runs of those that hold metadata.
@@ -82,14 +75,7 @@ impl Dump<'_> {
 
     fn pointers(&mut self, ino: u32, values: &InodeValues) -> Result<Vec<FileRun>, DumpError> {
         let per = u64::from(self.g.block_size / 4);
-        let (mut runs, mut seen, mut todo) = (Vec::new(), BTreeSet::new(), Vec::new());
-        let mut logical = 0;
-        for slot in 0..SLOTS {
-            let levels = (slot + 1).saturating_sub(DIRECT) as u32;
-            todo.push((word(&values.block, slot), levels, logical));
-            logical += per.pow(levels);
-        }
-        todo.reverse();
+        let (mut runs, mut seen, mut todo) = (Vec::new(), BTreeSet::new(), slots(values, per));
         while let Some((block, levels, logical)) = todo.pop() {
             if block == 0 || !self.g.data_blocks_valid(block, 1) {
                 continue;
