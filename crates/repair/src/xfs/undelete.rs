@@ -23,7 +23,7 @@ use xfs::format::{AgBlock, At, Extent, Kind, time, verifier};
 
 use super::Fs;
 use super::forks::Which;
-use crate::undelete::{Deleted, Deletions, Known, path_of};
+use crate::undelete::{Deleted, Deletions, path_of};
 use crate::view::View;
 use crate::{PlanOptions, RepairError};
 
@@ -31,7 +31,10 @@ mod history;
 mod stale;
 
 use history::Older;
+use stale::Names;
 
+/// What a block with entries of a directory may be.
+const DIRECTORY: [Kind; 2] = [Kind::DirBlock, Kind::DirData];
 /// Bytes of the target of a symbolic link at the most.
 const TARGET_MAX: usize = 1024;
 
@@ -64,7 +67,7 @@ pub fn deleted(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Deletions, RepairError
     let dirs = fs.free_space(&mut history.inodes, &mut freed)?;
     let block_size = fs.g.block_size;
     let names = fs.stale_names(&freed, dirs, &history.dirs)?;
-    Ok(Deletions { files: fs.judge_freed(freed, &names), block_size })
+    Ok(Deletions { files: fs.judge_freed(freed, names), block_size })
 }
 
 impl Fs<'_> {
@@ -105,7 +108,7 @@ impl Fs<'_> {
             for block in free.iter().flat_map(|extent| extent.start..extent.start + extent.len) {
                 let place = AgBlock { ag, block };
                 let data = self.view.read(self.g.linear(place))?;
-                if [Kind::DirBlock, Kind::DirData].map(Kind::magic).contains(&word(&data)) {
+                if DIRECTORY.map(Kind::magic).contains(&word(&data)) {
                     dirs.push(place);
                 }
                 if word(&data) >> 16 != MAGIC.into() {
@@ -175,9 +178,7 @@ impl Fs<'_> {
         let directory = match extents.first().filter(|extent| extent.offset == 0) {
             Some(extent) => {
                 let data = self.view.read(self.linear(extent.start))?;
-                let kind = [Kind::DirBlock, Kind::DirData]
-                    .into_iter()
-                    .find(|&kind| verifier::verify_magic(kind, &data, At::Inode(ino)).is_ok());
+                let kind = directory_kind(&data, At::Inode(ino));
                 let expect = self.g.expect(self.g.sector(extent.start), Some(ino.0));
                 kind.is_some_and(|kind| {
                     verifier::verify_identity(kind, &data, &expect, At::Inode(ino)).is_ok()
@@ -216,21 +217,19 @@ impl Fs<'_> {
     }
 
     /// Those that were freed last first, so that a block belongs to who had it last.
-    fn judge_freed(
-        &self,
-        freed: BTreeMap<u64, Freed>,
-        names: &BTreeMap<u64, (Known, FileType)>,
-    ) -> Vec<Deleted> {
-        let paths: BTreeMap<u64, Known> =
-            names.iter().map(|(&ino, (known, _))| (ino, known.clone())).collect();
+    fn judge_freed(&self, freed: BTreeMap<u64, Freed>, names: Names) -> Vec<Deleted> {
+        let (mut paths, mut kinds) = (BTreeMap::new(), BTreeMap::new());
+        for (ino, (known, kind)) in names {
+            paths.insert(ino, known);
+            kinds.insert(ino, kind);
+        }
         let root = Ino(self.raw.sb_rootino.get());
         let mut all: Vec<(u64, Freed)> = freed.into_iter().collect();
         all.sort_by_key(|(ino, one)| (std::cmp::Reverse((one.ctime.sec, one.ctime.nsec)), *ino));
         let mut taken = RangeSet64::new();
         let mut files = Vec::new();
         for (ino, one) in all {
-            let named = names.get(&ino).map(|(_, kind)| *kind);
-            let Some(kind) = kind_of(&one, named) else { continue };
+            let Some(kind) = kind_of(&one, kinds.get(&ino).copied()) else { continue };
             let mut file = self.removed(ino, kind, &one, &mut taken);
             file.path = path_of(Ino(ino), root, &paths);
             files.push(file);
@@ -280,6 +279,11 @@ impl Fs<'_> {
             target: short.then(|| target_of(one)),
         }
     }
+}
+
+/// Which kind of a directory's blocks with entries this is, by its magic number.
+fn directory_kind(data: &[u8], at: At) -> Option<Kind> {
+    DIRECTORY.into_iter().find(|&kind| verifier::verify_magic(kind, data, at).is_ok())
 }
 
 /// The first four bytes of a block.

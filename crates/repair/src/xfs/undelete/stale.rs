@@ -7,13 +7,13 @@ use base::Ino;
 use block::DeviceError;
 use xfs::format::dir::{DataBlock, FREE_TAG, FileType, Item, SPACES, entry_size};
 use xfs::format::dir_sf::Shortform;
-use xfs::format::{AgBlock, At, Kind, verifier};
+use xfs::format::{AgBlock, At, verifier};
 
-use super::{Freed, Fs};
+use super::{Freed, Fs, directory_kind};
 use crate::undelete::Known;
 
 /// The names of freed inodes.
-type Names = BTreeMap<u64, (Known, FileType)>;
+pub type Names = BTreeMap<u64, (Known, FileType)>;
 
 /// The number of an inode as a removed entry still has it.
 #[derive(Clone, Copy)]
@@ -77,9 +77,7 @@ impl Fs<'_> {
         let first = self.g.linear(place);
         let mut data = self.view.read(first)?;
         let at = At::AgBlock(place.ag, place.block);
-        let kinds = [Kind::DirBlock, Kind::DirData];
-        let fits = |kind: &Kind| verifier::verify_magic(*kind, &data, at).is_ok();
-        let Some(kind) = kinds.into_iter().find(fits) else { return Ok(()) };
+        let Some(kind) = directory_kind(&data, at) else { return Ok(()) };
         for index in 1..u64::from(self.g.dir_blocks()) {
             data.extend_from_slice(&self.view.read(first + index)?);
         }
