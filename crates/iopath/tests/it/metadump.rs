@@ -146,8 +146,7 @@ fn dumps_of_ext4_are_taken_by_the_real_tools() {
         judge::run_ok("e2image", &[&"-r", &place.join("dump.qcow2"), &place.join("back.img")]);
         judge::e2fsck(&place.join("back.img")).expect("sound");
         judge::run_ok("qemu-img", &[&"check", &place.join("dump.qcow2")]);
-        let listed = judge::debugfs(&place.join("raw.img"), false, "ls -p /tree/zebra-many\nstats");
-        let _ = listed;
+        judge::debugfs(&place.join("raw.img"), false, "ls -p /tree/zebra-many\nstats");
         ok(place, "metadump -F -k disk.img dump.qcow2");
         let find = |image: &str| ok(place, &format!("find {image}:/")).replace(image, "");
         assert_eq!(find("dump.qcow2"), find("disk.img"));
