@@ -48,12 +48,12 @@ impl UncachedInode {
         inode::verify(&image, ino, geometry)?;
         let core = InodeCore::parse(&image, ino, geometry)?;
         let item = InodeItem::new(InodePlace { ino: ino.0, cluster, offset: offset as u32 });
-        item.begin_charge(&image, &[]);
         let inode = UncachedInode { ino, core, image, item };
-        if inode.core.is_realtime() && space.log.dquots().is_some() {
-            let fork = inode.whole_fork(cx, space, Which::Data)?;
-            inode.item.begin_charge(&inode.image, fork.extents.as_deref().unwrap_or_default());
-        }
+        let content = match inode.core.is_realtime() && space.log.dquots().is_some() {
+            true => inode.whole_fork(cx, space, Which::Data)?.extents,
+            false => None,
+        };
+        inode.item.begin_charge(&inode.image, content.as_deref().unwrap_or_default());
         Ok(inode)
     }
 

@@ -133,7 +133,7 @@ impl Checker<'_> {
                 let raw = buf.with_range(offset, RECORD_SIZE, |record| {
                     RawDquot::parse(record, id, uuid, at)
                 });
-                list.push(raw.map(|raw| (id, usage_of(&raw))));
+                list.push(raw.map(|raw| (id, Usage::of_record(&raw))));
             }
         }
         Ok(list)
@@ -142,11 +142,3 @@ impl Checker<'_> {
 
 /// A record's usage, or what is wrong with it.
 type Record = Result<(DquotId, Usage), crate::format::Corrupt>;
-
-fn usage_of(raw: &RawDquot) -> Usage {
-    Usage {
-        blocks: raw.d_bcount.get() as i64,
-        inodes: raw.d_icount.get() as i64,
-        realtime: raw.d_rtbcount.get() as i64,
-    }
-}

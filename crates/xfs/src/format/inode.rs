@@ -136,6 +136,13 @@ bitflags::bitflags! {
     }
 }
 
+impl Flags {
+    /// Those of an inode as it stands on the disk.
+    pub fn of(slot: &[u8]) -> Flags {
+        Flags::from_bits_retain(RawInode::view(slot).expect("an inode").di_flags.get())
+    }
+}
+
 impl Flags2 {
     /// Those of an inode as it stands on the disk.
     pub fn of(slot: &[u8]) -> Flags2 {

@@ -72,9 +72,9 @@ impl Xfs {
         if self.quota().is_none() || blocks == 0 {
             return Ok(QuotaHold::default());
         }
-        let owners = self.owners_of(cx, inode);
-        let section = Section::of(inode.is_realtime(cx));
-        self.reserve_quota(cx, &owners, Usage::of_content(section, blocks))
+        let (owners, realtime) =
+            inode.with(cx, |state| (state.core.owners(), state.core.is_realtime()));
+        self.reserve_quota(cx, &owners, Usage::of_content(Section::of(realtime), blocks))
     }
 
     /// Asks whether an inode may get other owners, who hold their limits unless root gives it to
@@ -91,10 +91,7 @@ impl Xfs {
         let Some(quota) = self.quota() else { return Ok(QuotaHold::default()) };
         let (old, blocks) = inode.with(cx, |state| (state.core.owners(), state.core.blocks));
         let delayed = inode.io.lock(cx).delayed.len();
-        let realtime = match inode.is_realtime(cx) {
-            true => inode.item.content().load(Ordering::Relaxed),
-            false => 0,
-        };
+        let realtime = inode.item.content().load(Ordering::Relaxed);
         let usage = Usage { blocks: (blocks + delayed) as i64 - realtime, inodes: 1, realtime };
         let list = quota.dquots(cx, new).map_err(|error| self.fail(error))?;
         let kept = |kind| old.id(kind) == new.id(kind);

@@ -9,6 +9,7 @@
 //! Source: "XFS Algorithms and Data Structures", chapters on the journaling log and on quota.
 
 use std::collections::BTreeMap;
+use std::ops::{AddAssign, Sub, SubAssign};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -21,7 +22,7 @@ use zerocopy::IntoBytes;
 use crate::buf::{Buf, BufMap, BufOps};
 use crate::format::dquot::{self, DQUOT_SIZE, DquotId, QuotaFlags, RECORD_SIZE, RawDquot};
 use crate::format::inode::{Flags, Flags2};
-use crate::format::{Section, u16_at, u32_at, u64_at};
+use crate::format::{Section, U64, u16_at, u32_at, u64_at};
 use crate::log::item::{ItemCore, LogVec};
 
 /// Type of a quota record in the log.
@@ -60,13 +61,43 @@ impl Usage {
         }
     }
 
-    /// What is more than in another.
-    fn beyond(self, before: Usage) -> Usage {
+    /// What a record says.
+    pub fn of_record(raw: &RawDquot) -> Usage {
         Usage {
-            blocks: self.blocks - before.blocks,
-            inodes: self.inodes - before.inodes,
-            realtime: self.realtime - before.realtime,
+            blocks: raw.d_bcount.get() as i64,
+            inodes: raw.d_icount.get() as i64,
+            realtime: raw.d_rtbcount.get() as i64,
         }
+    }
+
+    /// In the order of [`State::accounts`].
+    fn counts(self) -> [i64; 3] {
+        [self.blocks, self.inodes, self.realtime]
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.blocks += other.blocks;
+        self.inodes += other.inodes;
+        self.realtime += other.realtime;
+    }
+}
+
+impl SubAssign for Usage {
+    fn sub_assign(&mut self, other: Usage) {
+        self.blocks -= other.blocks;
+        self.inodes -= other.inodes;
+        self.realtime -= other.realtime;
+    }
+}
+
+impl Sub for Usage {
+    type Output = Usage;
+
+    fn sub(mut self, other: Usage) -> Usage {
+        self -= other;
+        self
     }
 }
 
@@ -106,8 +137,7 @@ impl Charge {
         }
         let project = u32::from(u16_at(image, 20)) | u32::from(u16_at(image, 22)) << 16;
         let owners = Owners { uid: u32_at(image, 8), gid: u32_at(image, 12), project };
-        let flags = Flags::from_bits_retain(u16_at(image, 90));
-        let realtime = if flags.contains(Flags::REALTIME) { content } else { 0 };
+        let realtime = if Flags::of(image).contains(Flags::REALTIME) { content } else { 0 };
         let blocks = u64_at(image, 64) as i64 - realtime;
         Charge { owners, usage: Usage { blocks, inodes: 1, realtime } }
     }
@@ -153,39 +183,50 @@ impl std::fmt::Debug for DquotItem {
     }
 }
 
-/// Until when a limit may be exceeded.
-struct Timer {
-    /// As it was before: 0 where it did not run.
-    old: u64,
-    /// If it begins now.
-    begun: u64,
+/// What an id has of one of the things that are counted, and may have.
+struct Account {
+    used: u64,
+    /// 0 for none.
+    hard: u64,
+    soft: u64,
+    /// When the grace ends: 0 where it does not run.
+    end: u64,
 }
 
-/// When the grace for `used` ends: it begins when a limit is passed.
-fn end_of_grace(used: u64, limits: [u64; 2], Timer { old, begun }: Timer) -> u64 {
-    match limits.into_iter().any(|limit| limit != 0 && used > limit) {
-        false => 0,
-        true if old == 0 => begun,
-        true => old,
+impl Account {
+    /// When the grace ends that would end at `begun` if it began now: it begins when a limit is
+    /// passed.
+    fn end_of_grace(&self, begun: u64) -> u64 {
+        match [self.hard, self.soft].into_iter().any(|limit| limit != 0 && self.used > limit) {
+            false => 0,
+            true if self.end == 0 => begun,
+            true => self.end,
+        }
     }
-}
 
-/// Whether `used` is allowed with a hard and a soft limit, the latter unless its time is over.
-fn within(used: u64, [hard, soft]: [u64; 2], expired: bool) -> bool {
-    (hard == 0 || used <= hard) && (soft == 0 || used <= soft || !expired)
+    /// Whether so much more is allowed: up to the soft limit once its grace is over.
+    fn allows(&self, more: i64, now: u64) -> bool {
+        let used = self.used.saturating_add_signed(more);
+        let expired = self.end != 0 && now > self.end;
+        (self.hard == 0 || used <= self.hard) && (self.soft == 0 || used <= self.soft || !expired)
+    }
 }
 
 impl State {
-    fn block_limits(&self) -> [u64; 2] {
-        [self.raw.d_blk_hardlimit.get(), self.raw.d_blk_softlimit.get()]
-    }
-
-    fn realtime_limits(&self) -> [u64; 2] {
-        [self.raw.d_rtb_hardlimit.get(), self.raw.d_rtb_softlimit.get()]
-    }
-
-    fn inode_limits(&self) -> [u64; 2] {
-        [self.raw.d_ino_hardlimit.get(), self.raw.d_ino_softlimit.get()]
+    /// Blocks, inodes, and blocks of the realtime section.
+    fn accounts(&self) -> [Account; 3] {
+        let raw = &self.raw;
+        let account = |used: U64, [hard, soft]: [U64; 2], timer| Account {
+            used: used.get(),
+            hard: hard.get(),
+            soft: soft.get(),
+            end: raw.seconds(timer),
+        };
+        [
+            account(raw.d_bcount, [raw.d_blk_hardlimit, raw.d_blk_softlimit], raw.d_btimer),
+            account(raw.d_icount, [raw.d_ino_hardlimit, raw.d_ino_softlimit], raw.d_itimer),
+            account(raw.d_rtbcount, [raw.d_rtb_hardlimit, raw.d_rtb_softlimit], raw.d_rtbtimer),
+        ]
     }
 
     /// Starts and ends the grace periods as the usage asks for it. Those of id 0 are no times.
@@ -193,17 +234,14 @@ impl State {
         if self.raw.d_id.get() == 0 {
             return;
         }
-        let old = self.raw.seconds(self.raw.d_btimer);
-        let begun = now + u64::from(grace.blocks);
-        let end = end_of_grace(self.raw.d_bcount.get(), self.block_limits(), Timer { old, begun });
-        self.raw.d_btimer = self.raw.timer(end);
-        let old = self.raw.seconds(self.raw.d_rtbtimer);
-        let (used, limits) = (self.raw.d_rtbcount.get(), self.realtime_limits());
-        self.raw.d_rtbtimer = self.raw.timer(end_of_grace(used, limits, Timer { old, begun }));
-        let old = self.raw.seconds(self.raw.d_itimer);
-        let begun = now + u64::from(grace.inodes);
-        let end = end_of_grace(self.raw.d_icount.get(), self.inode_limits(), Timer { old, begun });
-        self.raw.d_itimer = self.raw.timer(end);
+        let [blocks, inodes, realtime] = self.accounts();
+        let timer =
+            |account: Account, grace| self.raw.timer(account.end_of_grace(now + u64::from(grace)));
+        let blocks = timer(blocks, grace.blocks);
+        let inodes = timer(inodes, grace.inodes);
+        let realtime = timer(realtime, grace.blocks);
+        let raw = &mut self.raw;
+        (raw.d_btimer, raw.d_itimer, raw.d_rtbtimer) = (blocks, inodes, realtime);
     }
 
     fn apply(&mut self, change: &DquotChange, block_size: u64) {
@@ -248,35 +286,22 @@ impl DquotItem {
     /// `EDQUOT`; `ENOSPC` of a project.
     pub fn reserve(&self, want: Usage, now: Option<u64>) -> Result<(), Errno> {
         let mut state = self.state.lock_irq();
-        let raw = &state.raw;
-        let blocks = raw.d_bcount.get().saturating_add_signed(state.reserved.blocks + want.blocks);
-        let inodes = raw.d_icount.get().saturating_add_signed(state.reserved.inodes + want.inodes);
-        let held = state.reserved.realtime + want.realtime;
-        let realtime = raw.d_rtbcount.get().saturating_add_signed(held);
-        let over = |timer, now| raw.seconds(timer) != 0 && now > raw.seconds(timer);
         let fits = |now: u64| {
-            let timers = [raw.d_btimer, raw.d_itimer, raw.d_rtbtimer];
-            let [block_over, inode_over, realtime_over] = timers.map(|timer| over(timer, now));
-            (want.blocks <= 0 || within(blocks, state.block_limits(), block_over))
-                && (want.inodes <= 0 || within(inodes, state.inode_limits(), inode_over))
-                && (want.realtime <= 0 || within(realtime, state.realtime_limits(), realtime_over))
+            let counts = want.counts().into_iter().zip(state.reserved.counts());
+            let mut accounts = state.accounts().into_iter().zip(counts);
+            accounts.all(|(account, (want, held))| want <= 0 || account.allows(held + want, now))
         };
         if self.id.id != 0 && now.is_some_and(|now| !fits(now)) {
             let project = self.id.kind == Kind::Project;
             return Err(if project { Errno::ENOSPC } else { Errno::EDQUOT });
         }
-        state.reserved.blocks += want.blocks;
-        state.reserved.inodes += want.inodes;
-        state.reserved.realtime += want.realtime;
+        state.reserved += want;
         Ok(())
     }
 
     /// Gives back what was reserved.
     pub fn unreserve(&self, usage: Usage) {
-        let reserved = &mut self.state.lock_irq().reserved;
-        reserved.blocks -= usage.blocks;
-        reserved.inodes -= usage.inodes;
-        reserved.realtime -= usage.realtime;
+        self.state.lock_irq().reserved -= usage;
     }
 
     /// Carries a change out and formats the record. The item is pinned.
@@ -417,9 +442,9 @@ impl DquotTable {
                 Some(())
             };
             if from == to {
-                add(to, new.usage.beyond(old.usage))?;
+                add(to, new.usage - old.usage)?;
             } else {
-                add(from, Usage::default().beyond(old.usage))?;
+                add(from, Usage::default() - old.usage)?;
                 add(to, new.usage)?;
             }
         }

@@ -38,10 +38,7 @@ impl Quota {
                 }
                 let charge = self.charge_of(cx, ino)?;
                 for &kind in kinds {
-                    let sum = counted.entry(charge.owners.id(kind)).or_default();
-                    sum.blocks += charge.usage.blocks;
-                    sum.inodes += charge.usage.inodes;
-                    sum.realtime += charge.usage.realtime;
+                    *counted.entry(charge.owners.id(kind)).or_default() += charge.usage;
                 }
             }
         }
@@ -53,13 +50,13 @@ impl Quota {
         let (cluster, offset) = cluster_of(geometry, ino);
         let size = geometry.inode_size as usize;
         let buf = self.space.log.bufs().read(cx, &[cluster], &INODE_CLUSTER)?;
-        let realtime = buf.with_range(offset, size, |slot| {
+        let found = buf.with_range(offset, size, |slot| {
             inode::verify(slot, ino, geometry)?;
             let core = InodeCore::parse(slot, ino, geometry)?;
             Ok::<_, Corrupt>((core.is_realtime(), Charge::of(slot, 0)))
         });
         drop(buf);
-        match realtime? {
+        match found? {
             // How much of its blocks lies in the section is in the map.
             (true, _) => Ok(UncachedInode::read(cx, &self.space, ino)?.item.charge()),
             (false, charge) => Ok(charge),
@@ -79,11 +76,7 @@ impl Quota {
             let mut changes = Vec::new();
             for &(id, usage) in few {
                 let item = self.dquot(cx, id)?;
-                let raw = item.raw();
-                let blocks = usage.blocks - raw.d_bcount.get() as i64;
-                let inodes = usage.inodes - raw.d_icount.get() as i64;
-                let realtime = usage.realtime - raw.d_rtbcount.get() as i64;
-                let missing = Usage { blocks, inodes, realtime };
+                let missing = usage - Usage::of_record(&item.raw());
                 if missing != Usage::default() {
                     changes.push((item, DquotChange::Add(missing)));
                 }
