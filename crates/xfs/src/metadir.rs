@@ -257,8 +257,7 @@ fn make_in(
     let birth = (cx.realtime(), cx.random() as u32);
     let core = new_core(geometry, directory, birth.0, birth.1);
     let mut inode = UncachedInode::new(geometry, ino, core);
-    let raw = RawInode::view_mut(&mut inode.image).expect("an inode");
-    raw.di_onlink.set(holds as u16);
+    set_holds(&mut inode.image, holds);
     let (data, attr) = fork_ranges(inode.core.forkoff, inode.image.len());
     if directory {
         let used = dir_sf::emit(&mut inode.image[data], dir, &[], geometry.features.ftype());
@@ -270,6 +269,11 @@ fn make_in(
     inode.core.emit(&mut inode.image);
     inode.log(trans);
     Ok(inode)
+}
+
+/// Stores what an inode holds where old inodes count links.
+pub(crate) fn set_holds(image: &mut [u8], holds: MetadataType) {
+    RawInode::view_mut(image).expect("an inode").di_onlink.set(holds as u16);
 }
 
 /// Writes the attribute of an inode of the tree that names its directory, of this generation.

@@ -5,6 +5,8 @@ use std::cmp::Ordering;
 
 use super::shape::Shape;
 use crate::format::ag::{RawAgf, RawAgi, VERSION, set_agfl_block};
+use crate::format::extent::Extent;
+use crate::format::inode::{ForkFormat, InodeCore};
 use crate::format::record::{FreeExtent, InodeChunk, Rmap, owner};
 use crate::format::{AgBlock, AgHeader, Geometry, Kind, NULL32, btree, put_u32, verifier};
 
@@ -32,6 +34,24 @@ pub(super) struct Chunk {
     pub start: u32,
     /// Those in use, the first ones.
     pub used: u32,
+}
+
+/// Where the content of a file lies, all together.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    pub start: AgBlock,
+    pub count: u32,
+}
+
+impl Run {
+    /// Gives them to an inode that has no others; it is as long as they are.
+    pub(super) fn map(self, geometry: &Geometry, core: &mut InodeCore, fork: &mut [u8]) {
+        let (start, count) = (geometry.join(self.start), self.count);
+        Extent { offset: 0, start, count, unwritten: false }.write(fork);
+        core.format = ForkFormat::Extents;
+        (core.extents, core.blocks) = (1, u64::from(count));
+        core.size = u64::from(count) << geometry.block_bits;
+    }
 }
 
 /// Takes `count` blocks from `place` on out of the free extent that holds them.
@@ -93,7 +113,7 @@ impl Group {
 
     /// Takes blocks for a file, all together and near `target`. None if nowhere so many lie
     /// together.
-    pub(super) fn take_file(&mut self, target: u32, count: u32, ino: u64) -> Option<u32> {
+    pub(super) fn take_file(&mut self, target: u32, count: u32, ino: u64) -> Option<Run> {
         let fits = self.free.iter().enumerate().filter(|(_, extent)| extent.len >= count);
         let placed = fits.map(|(index, extent)| {
             let last = extent.start + extent.len - count;
@@ -102,7 +122,7 @@ impl Group {
         let (index, start) = placed.min_by_key(|&(_, start)| start.abs_diff(target))?;
         self.take(index, start, count);
         self.files.push((start, count, ino));
-        Some(start)
+        Some(Run { start: AgBlock { ag: self.ag, block: start }, count })
     }
 
     /// Takes blocks out of a free extent. A record that goes leaves the last one twice.

@@ -7,17 +7,17 @@ use base::Ino;
 
 use super::MkfsError;
 use super::content::Birth;
-use super::group::Group;
+use super::group::{Group, Run};
+use super::realtime::{SpaceFile, free_space};
 use super::shape::Shape;
 use crate::format::dir::{
     BLOCK_TAIL, DATA_HEADER, FileType, LEAF_ENTRY, entry_size, fill_block, init_data,
 };
 use crate::format::dir_sf::{self, SfEntry};
-use crate::format::extent::Extent;
-use crate::format::inode::{CORE_SIZE, ForkFormat, InodeCore, MetadataType, RawInode, fork_ranges};
+use crate::format::inode::{CORE_SIZE, ForkFormat, InodeCore, MetadataType, fork_ranges};
 use crate::format::record::{Rmap, owner};
-use crate::format::{AgBlock, AgInode, At, Geometry, Kind, put_u16, verifier};
-use crate::metadir::{GROUPS, new_core, set_parent};
+use crate::format::{AgInode, At, Geometry, Kind, put_u16, verifier};
+use crate::metadir::{GROUPS, new_core, set_holds, set_parent};
 
 /// The files of a group in the order in which they are made: name, and what they hold.
 const FILES: [(&str, MetadataType); 4] = [
@@ -33,18 +33,16 @@ struct File {
     name: String,
     group: u32,
     holds: MetadataType,
-    /// First block and count, of a file with content.
-    blocks: Option<(u32, u32)>,
+    /// Blocks of a file with content.
+    blocks: Option<Run>,
 }
 
 /// The tree without its root, which lies beside the root of users.
 pub(super) struct MetadataTree {
-    /// The allocation group that holds it.
-    ag: u32,
     /// `/rtgroups`.
     dir: Ino,
-    /// First block of the directory where it does not fit its inode.
-    dir_block: Option<u32>,
+    /// Blocks of the directory where it does not fit its inode.
+    dir_block: Option<Run>,
     /// Names that were in its inode before; their bytes stay there.
     small: usize,
     files: Vec<File>,
@@ -69,16 +67,13 @@ impl MetadataTree {
         // Where mkfs.xfs puts an internal log.
         let ag = geometry.ag_count / 2;
         let group = &mut groups[ag as usize];
-        let many = || MkfsError::RealtimeGroups(geometry.realtime.group_count());
         let ino = |group: &mut Group| {
-            let agino = group.take_inode(shape).ok_or_else(many)?;
+            let agino = group.take_inode(shape).ok_or_else(|| too_many(geometry))?;
             Ok::<_, MkfsError>(geometry.ino_join(AgInode { ag, agino }))
         };
         let dir = ino(group)?;
-        let mut tree =
-            MetadataTree { ag, dir, dir_block: None, small: 0, files: Vec::new(), birth };
-        let count = if shape.raw.sb_rblocks.get() > 0 { shape.raw.sb_rgcount.get() } else { 0 };
-        for number in 0..count {
+        let mut tree = MetadataTree { dir, dir_block: None, small: 0, files: Vec::new(), birth };
+        for number in 0..shape.raw.sb_rgcount.get() {
             for (what, holds) in FILES {
                 let made = match holds {
                     MetadataType::RealtimeRmap => shape.options.rmapbt,
@@ -94,14 +89,13 @@ impl MetadataTree {
             tree.give_blocks(geometry, group, number)?;
         }
         if group.rmap_count(shape) > shape.rmap_max() {
-            return Err(many());
+            return Err(too_many(geometry));
         }
         Ok(Some(tree))
     }
 
     /// Gives the directory a block where its inode has no room for its names.
     fn grow_dir(&mut self, geometry: &Geometry, group: &mut Group) -> Result<(), MkfsError> {
-        let many = || MkfsError::RealtimeGroups(geometry.realtime.group_count());
         let (entries, end) = self.group_names(geometry);
         let index = (entries.len() + 2) * LEAF_ENTRY;
         let fits = end + index + BLOCK_TAIL <= geometry.dir_block_size as usize;
@@ -111,10 +105,10 @@ impl MetadataTree {
         if self.dir_block.is_none() && size > self.data_fork(geometry) {
             let near = geometry.ino_place(self.dir).0.block;
             let place = group.take_file(near, geometry.dir_blocks(), self.dir.0);
-            self.dir_block = Some(place.ok_or_else(many)?);
+            self.dir_block = Some(place.ok_or_else(|| too_many(geometry))?);
             self.small = self.files.len() - 1;
         }
-        if fits { Ok(()) } else { Err(many()) }
+        if fits { Ok(()) } else { Err(too_many(geometry)) }
     }
 
     /// Gives bitmap and summary of a group their blocks.
@@ -134,9 +128,8 @@ impl MetadataTree {
                 _ => continue,
             };
             let near = geometry.ino_place(file.ino).0.block;
-            let place = group.take_file(near, count, file.ino.0);
-            let place = place.ok_or(MkfsError::RealtimeFiles(count))?;
-            file.blocks = Some((place, count));
+            let run = group.take_file(near, count, file.ino.0);
+            file.blocks = Some(run.ok_or(MkfsError::RealtimeFiles(count))?);
         }
         Ok(())
     }
@@ -190,11 +183,8 @@ impl MetadataTree {
             set_parent(&mut slot[attr], file.name.as_bytes(), self.dir, core.generation);
         }
         match file.blocks {
-            Some((block, count)) => {
-                let start = geometry.join(AgBlock { ag: self.ag, block });
-                Extent { offset: 0, start, count, unwritten: false }.write(&mut slot[data]);
-                (core.extents, core.blocks) = (1, u64::from(count));
-                core.size = u64::from(count) << geometry.block_bits;
+            Some(run) => {
+                run.map(geometry, &mut core, &mut slot[data]);
                 core.change_count += 1;
             }
             None => {
@@ -222,14 +212,9 @@ impl MetadataTree {
         let (names, ftype) = (self.group_names(geometry).0, geometry.features.ftype());
         match self.dir_block {
             None => core.size = dir_sf::emit(&mut slot[data], above, &names, ftype) as u64,
-            Some(block) => {
+            Some(run) => {
                 dir_sf::emit(&mut slot[data.clone()], above, &names[..self.small], ftype);
-                let start = geometry.join(AgBlock { ag: self.ag, block });
-                let count = geometry.dir_blocks();
-                Extent { offset: 0, start, count, unwritten: false }.write(&mut slot[data]);
-                core.format = ForkFormat::Extents;
-                (core.extents, core.blocks) = (1, u64::from(count));
-                core.size = u64::from(geometry.dir_block_size);
+                run.map(geometry, &mut core, &mut slot[data]);
             }
         }
         core.change_count = 2 + self.files.len() as u64;
@@ -239,8 +224,8 @@ impl MetadataTree {
     /// What the blocks of the tree hold, by their places.
     pub fn block_writes(&self, geometry: &Geometry) -> Vec<(u64, Vec<u8>)> {
         let mut writes = Vec::new();
-        if let Some(block) = self.dir_block {
-            let address = geometry.ag_sector(AgBlock { ag: self.ag, block });
+        if let Some(run) = self.dir_block {
+            let address = geometry.ag_sector(run.start);
             let mut data = vec![0; geometry.dir_block_size as usize];
             init_data(Kind::DirBlock, &mut data, &geometry.expect(address, Some(self.dir.0)));
             let (names, ftype) = (self.group_names(geometry).0, geometry.features.ftype());
@@ -251,56 +236,18 @@ impl MetadataTree {
             writes.push((address.bytes(), data));
         }
         for file in &self.files {
-            let Some((first, count)) = file.blocks else { continue };
+            let Some(run) = file.blocks else { continue };
             let kind = match file.holds {
                 MetadataType::RealtimeBitmap => Kind::RealtimeBitmap,
                 _ => Kind::RealtimeSummary,
             };
-            let blocks = (0..count).map(|index| {
-                let place = AgBlock { ag: self.ag, block: first + index };
-                let address = geometry.ag_sector(place);
-                let mut data = vec![0; geometry.block_size as usize];
-                verifier::stamp(kind, &mut data, &geometry.expect(address, Some(file.ino.0)));
-                set_words(geometry, file, index, &mut data);
-                verifier::update_lsn_crc(kind, &mut data, 0);
-                data
-            });
-            let at = geometry.ag_sector(AgBlock { ag: self.ag, block: first }).bytes();
-            writes.push((at, blocks.collect::<Vec<_>>().concat()));
+            let space = SpaceFile { kind, group: file.group, ino: file.ino };
+            writes.push(free_space(geometry, run, &space));
         }
         writes
     }
 }
 
-/// Writes the words of a block of a bitmap or a summary in which everything is free but the
-/// section's first extent.
-fn set_words(geometry: &Geometry, file: &File, index: u32, data: &mut [u8]) {
-    let shape = geometry.realtime;
-    let words = shape.words(geometry.block_size);
-    let extents = shape.extents_of(file.group);
-    let first = if file.group == 0 { shape.super_extents() } else { 0 };
-    let free = first..extents.end - extents.start;
-    if free.is_empty() {
-        return;
-    }
-    if file.holds == MetadataType::RealtimeBitmap {
-        let before = u64::from(index) * words.bits();
-        let from = free.start.clamp(before, before + words.bits()) - before;
-        let to = free.end.clamp(before, before + words.bits()) - before;
-        let range = words.place(0..words.per_block() as usize);
-        base::bitmap::set_range(&mut data[range.clone()], from as usize, to as usize);
-        words.turn(&mut data[range]);
-        return;
-    }
-    let level = u64::from((free.end - free.start).ilog2());
-    let word = level * u64::from(shape.bitmap_blocks) + free.start / words.bits();
-    if word / words.per_block() == u64::from(index) {
-        let at = (word % words.per_block()) as usize;
-        words.set(&mut data[words.place(at..at + 1)], 1);
-    }
-}
-
-/// Stores what an inode holds where old inodes count links.
-fn set_holds(slot: &mut [u8], holds: MetadataType) {
-    RawInode::view_mut(slot).expect("an inode").di_onlink.set(holds as u16);
+fn too_many(geometry: &Geometry) -> MkfsError {
+    MkfsError::RealtimeGroups(geometry.realtime.group_count())
 }

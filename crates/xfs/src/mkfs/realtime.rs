@@ -1,31 +1,19 @@
-//! The files of a realtime section: the bitmap, in which everything is free, and its summary.
+//! Bitmap and summary of a realtime section in which everything is free: what the blocks hold, and
+//! the two files of a section without groups.
+
+use base::Ino;
 
 use super::MkfsError;
-use super::group::Group;
+use super::group::{Group, Run};
 use super::shape::Shape;
-use crate::format::extent::Extent;
-use crate::format::inode::{ForkFormat, InodeCore};
-use crate::format::{AgBlock, Geometry, RawSuper};
+use crate::format::inode::InodeCore;
+use crate::format::{AgBlock, Geometry, Kind, verifier};
 
-/// Where the files lie in the first group.
-pub(super) struct RealtimeContent {
-    /// First blocks of bitmap and summary.
-    starts: [u32; 2],
-    blocks: [u32; 2],
-}
+/// Where the files of a section without groups lie in the first group: bitmap and summary.
+pub(super) struct RealtimeContent([Run; 2]);
 
 impl RealtimeContent {
-    /// Blocks of bitmap and summary.
-    pub fn blocks(raw: &RawSuper) -> [u32; 2] {
-        if raw.sb_rblocks.get() == 0 || raw.sb_rgcount.get() > 0 {
-            return [0, 0];
-        }
-        let bitmap = raw.sb_rbmblocks.get();
-        let words = u64::from(raw.sb_rextslog + 1) * u64::from(bitmap);
-        [bitmap, (words * 4).div_ceil(u64::from(raw.sb_blocksize.get())) as u32]
-    }
-
-    /// Takes blocks for the files; none where there is no section.
+    /// Takes blocks for the files; none where there is no section, or one in groups.
     ///
     /// # Errors
     /// [`MkfsError::RealtimeFiles`].
@@ -34,32 +22,28 @@ impl RealtimeContent {
         geometry: &Geometry,
         group: &mut Group,
     ) -> Result<Option<RealtimeContent>, MkfsError> {
-        let blocks = RealtimeContent::blocks(&shape.raw);
-        if blocks == [0, 0] {
+        let realtime = geometry.realtime;
+        if realtime.blocks == 0 || realtime.groups.is_some() {
             return Ok(None);
         }
+        let (bitmap, summary) =
+            (realtime.bitmap_blocks, realtime.summary_blocks(geometry.block_size));
         // The first that are free, or since xfsprogs 6.13 those nearest to the root.
         let near = group.first_chunk().filter(|_| shape.options.newest).unwrap_or(0);
-        let mut take = |index: usize| {
-            let all = blocks[0] + blocks[1];
-            let ino = geometry.root_ino.0 + 1 + index as u64;
-            group.take_file(near, blocks[index], ino).ok_or(MkfsError::RealtimeFiles(all))
+        let mut take = |index: u64, count| {
+            let ino = geometry.root_ino.0 + 1 + index;
+            group.take_file(near, count, ino).ok_or(MkfsError::RealtimeFiles(bitmap + summary))
         };
-        let starts = [take(0)?, take(1)?];
-        Ok(Some(RealtimeContent { starts, blocks }))
+        Ok(Some(RealtimeContent([take(0, bitmap)?, take(1, summary)?])))
     }
 
     /// What the files hold, by their places.
     pub fn writes(&self, geometry: &Geometry) -> [(u64, Vec<u8>); 2] {
-        let (shape, size) = (geometry.realtime, geometry.block_size as usize);
-        let bytes = self.blocks.map(|blocks| vec![0; blocks as usize * size]);
-        let [mut bitmap, mut summary] = bytes;
-        base::bitmap::set_range(&mut bitmap, 0, shape.extents as usize);
-        let row = shape.levels() as usize - 1;
-        let at = row * shape.bitmap_blocks as usize * 4;
-        summary[at..at + 4].copy_from_slice(&1u32.to_le_bytes());
-        let place = |block| geometry.ag_sector(AgBlock { ag: 0, block }).bytes();
-        [(place(self.starts[0]), bitmap), (place(self.starts[1]), summary)]
+        let kinds = [Kind::RealtimeBitmap, Kind::RealtimeSummary];
+        std::array::from_fn(|index| {
+            let ino = Ino(geometry.root_ino.0 + 1 + index as u64);
+            free_space(geometry, self.0[index], &SpaceFile { kind: kinds[index], group: 0, ino })
+        })
     }
 
     /// Gives inode 1, the bitmap's, or 2, the summary's, its blocks.
@@ -70,12 +54,59 @@ impl RealtimeContent {
         core: &mut InodeCore,
         fork: &mut [u8],
     ) {
-        let (block, count) = (self.starts[index - 1], self.blocks[index - 1]);
-        let start = geometry.join(AgBlock { ag: 0, block });
-        Extent { offset: 0, start, count, unwritten: false }.write(fork);
-        core.format = ForkFormat::Extents;
-        (core.extents, core.blocks) = (1, u64::from(count));
-        core.size = u64::from(count) << geometry.block_bits;
+        self.0[index - 1].map(geometry, core, fork);
         core.change_count = if index == 1 { 4 } else { 3 };
+    }
+}
+
+/// A bitmap or a summary.
+pub(super) struct SpaceFile {
+    pub kind: Kind,
+    /// Of which group of the section.
+    pub group: u32,
+    pub ino: Ino,
+}
+
+/// What the blocks of a bitmap or a summary hold, and where they lie.
+pub(super) fn free_space(geometry: &Geometry, run: Run, file: &SpaceFile) -> (u64, Vec<u8>) {
+    let size = geometry.block_size as usize;
+    let mut bytes = vec![0; run.count as usize * size];
+    for (index, block) in (0..run.count).zip(bytes.chunks_exact_mut(size)) {
+        set_words(geometry, file, index, block);
+        if geometry.realtime.groups.is_some() {
+            let place = AgBlock { block: run.start.block + index, ..run.start };
+            let address = geometry.ag_sector(place);
+            verifier::stamp(file.kind, block, &geometry.expect(address, Some(file.ino.0)));
+            verifier::update_lsn_crc(file.kind, block, 0);
+        }
+    }
+    (geometry.ag_sector(run.start).bytes(), bytes)
+}
+
+/// Writes the words of a block of a bitmap or a summary in which everything is free but the
+/// section's first extent.
+fn set_words(geometry: &Geometry, file: &SpaceFile, index: u32, data: &mut [u8]) {
+    let shape = geometry.realtime;
+    let words = shape.words(geometry.block_size);
+    let extents = shape.extents_of(file.group);
+    let first = if file.group == 0 { shape.super_extents() } else { 0 };
+    let free = first..extents.end - extents.start;
+    if free.is_empty() {
+        return;
+    }
+    if file.kind == Kind::RealtimeBitmap {
+        let before = u64::from(index) * words.bits();
+        let from = free.start.clamp(before, before + words.bits()) - before;
+        let to = free.end.clamp(before, before + words.bits()) - before;
+        let range = words.place(0..words.per_block() as usize);
+        base::bitmap::set_range(&mut data[range.clone()], from as usize, to as usize);
+        words.turn(&mut data[range]);
+        return;
+    }
+    let level = u64::from((free.end - free.start).ilog2());
+    let word = level * u64::from(shape.bitmap_blocks) + free.start / words.bits();
+    if word / words.per_block() == u64::from(index) {
+        let at = (word % words.per_block()) as usize;
+        words.set(&mut data[words.place(at..at + 1)], 1);
     }
 }

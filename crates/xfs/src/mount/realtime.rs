@@ -22,6 +22,7 @@ use crate::uncached::UncachedInode;
 
 /// What errors call the first block of a section in groups.
 const WHAT: &str = "realtime superblock";
+
 /// The device of the realtime section, where the file system has one and the mount names it.
 ///
 /// # Errors
