@@ -23,13 +23,7 @@ pub(crate) struct HttpObject {
 impl HttpObject {
     pub fn new(address: &Address) -> Result<HttpObject, Error> {
         let shown = address.shown();
-        let client = Client::builder()
-            .connect_timeout(CONNECT)
-            .read_timeout(SILENCE)
-            .user_agent(concat!("iopath/", env!("CARGO_PKG_VERSION")))
-            .build();
-        let client =
-            client.map_err(|error| Error::Setup { address: shown.clone(), what: chain(&error) })?;
+        let client = client(&shown)?;
         Ok(HttpObject { address: shown, url: address.url.clone(), client })
     }
 
@@ -128,11 +122,25 @@ impl HttpObject {
     }
 }
 
+/// Sends requests, with the patience of this crate; `shown` is the address in the error.
+///
+/// # Errors
+/// This machine is not set up for it.
+pub(crate) fn client(shown: &str) -> Result<Client, Error> {
+    let client = Client::builder()
+        .connect_timeout(CONNECT)
+        .read_timeout(SILENCE)
+        .user_agent(concat!("iopath/", env!("CARGO_PKG_VERSION")))
+        .build();
+    client.map_err(|error| Error::Setup { address: shown.to_owned(), what: chain(&error) })
+}
+
 fn show(range: &Range<u64>) -> String {
     format!("{}-{}", range.start, range.end - 1)
 }
 
-fn word(headers: &HeaderMap, name: HeaderName) -> Option<String> {
+/// The value of a header, where it is there and is text.
+pub(crate) fn word(headers: &HeaderMap, name: HeaderName) -> Option<String> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 

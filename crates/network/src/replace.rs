@@ -12,7 +12,8 @@ use reqwest::header::{ETAG, HeaderName, IF_MATCH};
 
 use crate::Error;
 use crate::address::Address;
-use crate::s3::{Answer, Client, between};
+use crate::http::word;
+use crate::s3::{Client, between};
 
 /// Least bytes of a part that is sent: at least the 5 MiB that S3 asks for.
 const PART: u64 = 8 << 20;
@@ -168,18 +169,19 @@ impl Upload<'_> {
 
     fn is_still_the_same(&self) -> Result<(), Error> {
         let answer = self.client.send(Method::HEAD, "", &[], Vec::new())?;
-        let tag = answer.headers.get(ETAG).and_then(|tag| tag.to_str().ok()).unwrap_or("none");
-        if tag == self.etag {
+        let tag = word(&answer.headers, ETAG);
+        if tag.as_deref() == Some(self.etag) {
             return Ok(());
         }
+        let tag = tag.as_deref().unwrap_or("none");
         let what = format!("its ETag was {}, now {tag}", self.etag);
         Err(Error::Changed { address: self.client.shown.clone(), what })
     }
 
     fn sent(&self, query: &str, bytes: Vec<u8>) -> Result<String, Error> {
         let answer = self.client.send(Method::PUT, query, &[], bytes)?;
-        let tag = answer.headers.get(ETAG).and_then(|tag| tag.to_str().ok());
-        tag.map(quoted).ok_or_else(|| self.client.strange(&answer))
+        let tag = word(&answer.headers, ETAG);
+        tag.map(|tag| quoted(&tag)).ok_or_else(|| self.client.strange(&answer))
     }
 
     fn copied(&self, query: &str, range: &Range<u64>) -> Result<String, Error> {
@@ -188,7 +190,7 @@ impl Upload<'_> {
             (COPY_IF_MATCH, self.etag.to_owned()),
             (COPY_RANGE, format!("bytes={}-{}", range.start, range.end - 1)),
         ];
-        let answer: Answer = self.client.send(Method::PUT, query, &headers, Vec::new())?;
+        let answer = self.client.send(Method::PUT, query, &headers, Vec::new())?;
         let tag = between(&answer.body, "ETag");
         tag.ok_or_else(|| self.client.strange(&answer))
     }

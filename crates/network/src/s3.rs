@@ -12,9 +12,9 @@ use tokio::runtime::Handle;
 
 use crate::Error;
 use crate::address::Address;
-use crate::http::chain;
+use crate::http::{chain, client};
 use crate::remote::{runtime, wait_for};
-use crate::version::{CONNECT, SILENCE};
+use crate::version::SILENCE;
 
 /// How often a request is sent.
 const TRIES: u32 = 6;
@@ -27,6 +27,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const REGION: &str = "us-east-1";
 
 /// An object of S3, and how to send requests for it.
+#[derive(Clone)]
 pub(crate) struct Client {
     /// The address as it may be shown.
     pub shown: String,
@@ -63,12 +64,7 @@ impl Client {
         };
         let store = builder.build().map_err(|error| setup(chain(&error)))?;
         let credentials = (!anonymous).then(|| Arc::clone(store.credentials()));
-        let client = reqwest::Client::builder()
-            .connect_timeout(CONNECT)
-            .read_timeout(SILENCE)
-            .user_agent(concat!("iopath/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| setup(chain(&error)))?;
+        let client = client(&shown)?;
         Ok(Client { shown, url, region, credentials, client, runtime })
     }
 
@@ -87,12 +83,12 @@ impl Client {
         let digest = Sha256::digest(&body);
         for number in 0..TRIES {
             let request = self.request(&method, query, headers)?;
-            let once = once(self.sender(), request, digest.into(), body.clone());
+            let (client, body) = (self.clone(), body.clone());
             let sent = wait_for(&self.runtime, async move {
                 if let Some(before) = number.checked_sub(1) {
                     tokio::time::sleep(FIRST_WAIT * (1 << before)).await;
                 }
-                once.await
+                client.once(request, digest.into(), body).await
             });
             match sent? {
                 Ok((status, answer)) if status.is_success() => return Ok(answer),
@@ -103,13 +99,32 @@ impl Client {
         Err(Error::Connection { address: self.shown.clone(), what: last, tries: TRIES })
     }
 
-    fn sender(&self) -> Sender {
-        Sender {
-            shown: self.shown.clone(),
-            region: self.region.clone(),
-            credentials: self.credentials.clone(),
-            client: self.client.clone(),
+    /// Signs a request and sends it once: its status and answer, or why there is none.
+    async fn once(
+        self,
+        mut request: HttpRequest,
+        digest: [u8; 32],
+        body: Vec<u8>,
+    ) -> Result<Result<(StatusCode, Answer), String>, Error> {
+        let setup = |error: object_store::Error| {
+            let (address, what) = (self.shown.clone(), chain(&error));
+            Error::Setup { address, what }
+        };
+        if let Some(credentials) = &self.credentials {
+            let credential = credentials.get_credential().await.map_err(setup)?;
+            let authorizer = AwsAuthorizer::new(&credential, "s3", &self.region);
+            authorizer.try_authorize(&mut request, Some(&digest)).map_err(setup)?;
         }
+        let (head, _) = request.into_parts();
+        let (limit, url) = (SILENCE + body.len() as u32 / SLOWEST * SECOND, head.uri.to_string());
+        let request = self.client.request(head.method, url).headers(head.headers);
+        let answer = async {
+            let answer = request.timeout(limit).body(body).send().await?;
+            let (status, headers) = (answer.status(), answer.headers().clone());
+            Ok((status, Answer { headers, body: answer.text().await? }))
+        };
+        let answer: Result<_, reqwest::Error> = answer.await;
+        Ok(answer.map_err(|error| chain(&error.without_url())))
     }
 
     fn request(
@@ -162,42 +177,6 @@ impl Client {
         let asked = "a part of an upload".to_owned();
         Error::Wrong { address: self.shown.clone(), asked, sent }
     }
-}
-
-/// What a request takes to the network's thread.
-struct Sender {
-    shown: String,
-    region: String,
-    credentials: Option<AwsCredentialProvider>,
-    client: reqwest::Client,
-}
-
-/// Signs a request and sends it once: its status and answer, or why there is none.
-async fn once(
-    sender: Sender,
-    mut request: HttpRequest,
-    digest: [u8; 32],
-    body: Vec<u8>,
-) -> Result<Result<(StatusCode, Answer), String>, Error> {
-    let setup = |error: object_store::Error| {
-        let (address, what) = (sender.shown.clone(), chain(&error));
-        Error::Setup { address, what }
-    };
-    if let Some(credentials) = &sender.credentials {
-        let credential = credentials.get_credential().await.map_err(setup)?;
-        let authorizer = AwsAuthorizer::new(&credential, "s3", &sender.region);
-        authorizer.try_authorize(&mut request, Some(&digest)).map_err(setup)?;
-    }
-    let (head, _) = request.into_parts();
-    let (limit, url) = (SILENCE + body.len() as u32 / SLOWEST * SECOND, head.uri.to_string());
-    let request = sender.client.request(head.method, url).headers(head.headers);
-    let answer = async {
-        let answer = request.timeout(limit).body(body).send().await?;
-        let (status, headers) = (answer.status(), answer.headers().clone());
-        Ok((status, Answer { headers, body: answer.text().await? }))
-    };
-    let answer: Result<_, reqwest::Error> = answer.await;
-    Ok(answer.map_err(|error| chain(&error.without_url())))
 }
 
 /// The text of the first element of this name.
