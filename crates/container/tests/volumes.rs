@@ -476,11 +476,29 @@ fn superblock(member: u16, level: u32, at: u64, data: u64, sectors: u64) -> Vec<
 }
 
 fn seal_md(bytes: &mut [u8], at: usize) {
-    bytes[at + 216..at + 220].fill(0);
-    let words = bytes[at..at + 260].chunks_exact(4);
+    seal_words(&mut bytes[at..at + 260], 216);
+}
+
+/// Puts the sum of a superblock's words where it lies in it.
+fn seal_words(raw: &mut [u8], at: usize) {
+    raw[at..at + 4].fill(0);
+    let words = raw.chunks_exact(4);
     let sum: u64 = words.map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap()))).sum();
     let sum = (sum as u32).wrapping_add((sum >> 32) as u32);
-    bytes[at + 216..at + 220].copy_from_slice(&sum.to_le_bytes());
+    raw[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Fills the data of a member of two in chunks of 64 KiB; a mirror has 8 of them.
+fn fill_leg(data: &mut [u8], content: &[u8], number: usize, level: u32) {
+    const CHUNK: usize = 64 << 10;
+    for (chunk, bytes) in content.chunks(CHUNK).enumerate() {
+        let place = match level {
+            0 if chunk % 2 == number => chunk / 2,
+            1 if chunk < 8 => chunk,
+            _ => continue,
+        };
+        data[place * CHUNK..][..bytes.len()].copy_from_slice(bytes);
+    }
 }
 
 fn member(bytes: &[u8]) -> (md::Member, Arc<dyn Target>) {
@@ -508,15 +526,7 @@ fn arrays_are_assembled_from_superblocks_that_mdadm_reads() {
                 let mut disk = vec![0; LEN as usize];
                 let raw = superblock(number, level, at, data, sectors);
                 disk[at as usize..at as usize + raw.len()].copy_from_slice(&raw);
-                for (chunk, bytes) in content.chunks(64 << 10).enumerate() {
-                    let place = match level {
-                        0 if chunk % 2 == usize::from(number) => chunk / 2,
-                        1 if chunk < 8 => chunk,
-                        _ => continue,
-                    };
-                    let start = data as usize + place * (64 << 10);
-                    disk[start..start + bytes.len()].copy_from_slice(bytes);
-                }
+                fill_leg(&mut disk[data as usize..], &content, number.into(), level);
                 disk
             });
             let path = dir.path().join("leg");
@@ -580,16 +590,8 @@ fn old_superblock(member: u32, level: u32, kib: u32) -> Vec<u8> {
         words[128 + 32 * number as usize..][..5].copy_from_slice(&record);
     }
     let mut raw: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
-    seal_old_md(&mut raw, 0);
+    seal_words(&mut raw, 152);
     raw
-}
-
-fn seal_old_md(bytes: &mut [u8], at: usize) {
-    bytes[at + 152..at + 156].fill(0);
-    let words = bytes[at..at + 4096].chunks_exact(4);
-    let sum: u64 = words.map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap()))).sum();
-    let sum = (sum as u32).wrapping_add((sum >> 32) as u32);
-    bytes[at + 152..at + 156].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// Goal: arrays whose superblocks have the version 0.90 are read, and RAID 0 is written, too.
@@ -605,14 +607,7 @@ fn arrays_of_version_0_90_are_assembled() {
         let legs = [0u32, 1].map(|number| {
             let mut disk = vec![0; LEN];
             disk[AT..AT + 4096].copy_from_slice(&old_superblock(number, level, 512));
-            for (chunk, bytes) in content.chunks(CHUNK).enumerate() {
-                let place = match level {
-                    0 if chunk % 2 == number as usize => chunk / 2,
-                    1 if chunk < 8 => chunk,
-                    _ => continue,
-                };
-                disk[place * CHUNK..(place + 1) * CHUNK].copy_from_slice(bytes);
-            }
+            fill_leg(&mut disk, &content, number as usize, level);
             disk
         });
         let paths = ["leg0", "leg1"].map(|name| dir.path().join(name));
