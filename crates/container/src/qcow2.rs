@@ -6,7 +6,7 @@
 
 mod change;
 mod counts;
-mod header;
+pub(crate) mod header;
 mod map;
 mod snapshot;
 

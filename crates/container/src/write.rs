@@ -94,7 +94,7 @@ pub fn write(disk: &Disk, format: Format, identity: [u8; 16], out: &mut File) ->
 /// own, over the raw disk that `backing` names.
 ///
 /// # Errors
-/// The host refuses.
+/// The name is longer than 1023 bytes; the host refuses.
 pub fn overlay(bytes: u64, backing: &str, out: &mut File) -> io::Result<()> {
     qcow2::overlay(bytes, backing, out)
 }

@@ -247,3 +247,16 @@ fn compressed_data_that_is_damaged_is_refused_with_its_place() {
         assert_refused(&path, &["damaged", place]);
     }
 }
+
+/// An overlay over a name that no qcow2 file can have was written, and could not be opened.
+#[test]
+fn overlays_over_names_that_are_too_long_are_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("overlay.qcow2");
+    for (len, fits) in [(1023, true), (1024, false)] {
+        let mut file = fs::File::create(&path).unwrap();
+        let made = container::write::overlay(1 << 20, &"n".repeat(len), &mut file);
+        assert_eq!(made.is_ok(), fits, "{made:?}");
+        assert_eq!(file.metadata().unwrap().len() > 0, fits);
+    }
+}

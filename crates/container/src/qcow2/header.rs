@@ -18,8 +18,10 @@ pub(super) mod incompatible {
     pub const KNOWN: u64 = DIRTY | CORRUPT | DATA_FILE | COMPRESSION | EXTENDED_L2;
 }
 
+/// Type of the extension that names the format of the file behind.
+pub(crate) const BACKING_FORMAT: u32 = 0xe279_2aca;
 /// Longest name of a backing file, as QEMU has it.
-const NAME_MAX: u32 = 1023;
+pub(crate) const NAME_MAX: u32 = 1023;
 
 /// How compressed clusters are compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -186,7 +188,7 @@ impl Header {
                 return Err(subject.damaged(format!("header extension at byte {at}"), what));
             };
             match kind {
-                0xe279_2aca => format = Some(text(body)),
+                BACKING_FORMAT => format = Some(text(body)),
                 0x4441_5441 => self.data_file = Some(utf8(body, "data file", subject)?),
                 0x2385_2875 => self.bitmaps = true,
                 0x6803_f857 => unknown = names_of(body, self.incompatible),

@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use super::{Disk, put};
+use crate::qcow2::header::{BACKING_FORMAT, NAME_MAX};
 
 /// The form of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,11 +136,15 @@ impl Layout {
     }
 }
 
-/// Type of the extension of a header that names the format of the file behind.
-const BACKING_FORMAT: u32 = 0xe279_2aca;
-
 /// Writes an image of `bytes` bytes without content, over the raw disk `backing`.
 pub fn overlay(bytes: u64, backing: &str, out: &mut File) -> io::Result<()> {
+    if backing.len() as u64 > NAME_MAX.into() {
+        let what = format!(
+            "`{backing}` has {} bytes, and the name of a backing file has at most {NAME_MAX}",
+            backing.len()
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
     let layout = Layout::new(Shape::default(), bytes, &[]);
     let mut header = layout.header(bytes);
     header.extend(BACKING_FORMAT.to_be_bytes());
