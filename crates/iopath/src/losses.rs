@@ -10,7 +10,7 @@ use base::unit::SECTOR_SIZE;
 use block::{Queue, QueueConfig};
 
 use crate::app::{App, Opened};
-use crate::session::{self, Session};
+use crate::session;
 use crate::storage::Storage;
 use crate::{text, trees};
 
@@ -86,8 +86,7 @@ fn owners(app: &mut App, opened: &Opened, runs: &[Range<u64>]) -> Result<Vec<Own
         volumes: Vec::new(),
         closed: None,
     };
-    let fs = session::mount(app, &storage, false)?;
-    let session = Session::on(opened.target.clone(), fs);
+    let session = session::mount(app, &storage, false)?;
     let mut owners = Vec::new();
     let top = session.find(app, b"/", false)?;
     let fs = session.fs.clone();

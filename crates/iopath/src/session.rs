@@ -25,7 +25,7 @@ pub struct Session {
     pub fs: Arc<dyn FileSystem>,
     /// The same, seen through paths.
     pub names: Namespace,
-    /// The same, where it is ext2, ext3 or ext4 that [`open`] mounted.
+    /// The same, where it is ext2, ext3 or ext4 that [`mount`] mounted.
     pub ext: Option<Arc<Ext4>>,
 }
 
@@ -103,23 +103,21 @@ pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Session> {
         return Ok(Session::on(target.clone(), fs));
     }
     let storage = Storage::open(app, target, write)?;
-    Ok(match storage.must_be_known(app)? {
-        Known::Ext => {
-            let fs = mount_ext(app, &storage, write)?;
-            Session { ext: Some(fs.clone()), ..Session::on(target.clone(), fs) }
-        }
-        Known::Xfs => Session::on(target.clone(), mount_xfs(app, &storage, write)?),
-    })
+    mount(app, &storage, write)
 }
 
 /// Mounts what is on an open storage.
 ///
 /// # Errors
 /// As [`open`].
-pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<dyn FileSystem>> {
+pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Session> {
+    let target = storage.target.clone();
     Ok(match storage.must_be_known(app)? {
-        Known::Ext => mount_ext(app, storage, write)?,
-        Known::Xfs => mount_xfs(app, storage, write)?,
+        Known::Ext => {
+            let fs = mount_ext(app, storage, write)?;
+            Session { ext: Some(fs.clone()), ..Session::on(target, fs) }
+        }
+        Known::Xfs => Session::on(target, mount_xfs(app, storage, write)?),
     })
 }
 

@@ -55,19 +55,19 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         let storage = Storage::open(app, &target, false)?;
         let known = storage.must_be_known(app)?;
         let progress = app.out.progress("checking");
-        let replay = !options.no_replay;
-        let report = match open_beside(app, BesideWord::Log, false)? {
-            Some(log) if known == Known::Xfs => {
-                let options = xfs::CheckOptions { recover: replay, findings_max: options.limit };
-                let found = xfs::check_beside(app.cx, &storage.queue, Some(&log), &options);
-                found.map(Summary::from)
-            }
-            _ if known == Known::Ext => {
-                let (journal, findings_max) = (journal_beside(app, false)?, options.limit);
+        let (replay, findings_max) = (!options.no_replay, options.limit);
+        let log = open_beside(app, BesideWord::Log, false)?;
+        let report = match known {
+            Known::Ext => {
+                let journal = journal_beside(app, false)?;
                 let options = ext4::CheckOptions { replay, findings_max, journal };
                 ext4::check(app.cx, &storage.queue, &options).map(Summary::from)
             }
-            _ => known.check(app.cx, &storage.queue, replay, options.limit),
+            Known::Xfs => {
+                let options = xfs::CheckOptions { recover: replay, findings_max };
+                let found = xfs::check_beside(app.cx, &storage.queue, log.as_ref(), &options);
+                found.map(Summary::from)
+            }
         };
         progress.finish();
         let report = report.with_context(|| target.to_string())?;

@@ -52,7 +52,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let target = TargetPath::parse(&options.target)?.target;
     let storage = Storage::open(app, &target, false)?;
     let known = storage.must_be_known(app)?;
-    let session = Session::on(target.clone(), session::mount(app, &storage, false)?);
+    let session = session::mount(app, &storage, false)?;
     let stat = session.fs.statfs(app.cx).map_err(crate::app::at(&target))?;
     let places = places(options, stat.block_size.into())?;
     let blocks: BTreeSet<u64> = places.iter().map(|&(_, block)| block).collect();
