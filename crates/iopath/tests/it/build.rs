@@ -5,9 +5,9 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
-use crate::command::{iopath_in, ok_in};
+use crate::command::{bash_in, iopath_in, ok_in};
 use testkit::judge::{self, LoopMount};
 
 /// A folder in memory, with a tree that has everything in it.
@@ -60,10 +60,7 @@ impl Bench {
     }
 
     fn try_bash(&self, script: &str) -> Output {
-        let iopath = env!("CARGO_BIN_EXE_iopath");
-        let script = format!("set -e; iopath() {{ {iopath} \"$@\"; }}\n{script}");
-        let mut bash = Command::new("bash");
-        bash.args(["-c", &script]).current_dir(self.dir.path()).output().expect("bash starts")
+        bash_in(self.dir.path(), &format!("set -e\n{script}"))
     }
 
     fn ok(&self, line: &str) -> String {

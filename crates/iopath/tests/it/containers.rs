@@ -5,10 +5,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::command::{Running, iopath, iopath_in, ok, ok_in};
+use crate::command::{Mounted, Running, iopath, iopath_in, ok, ok_in};
 use testkit::judge::{e2fsck, run_ok};
 
 /// A disk with an ext4 file system, and one with a partition table and the same in partition 2.
@@ -260,15 +260,6 @@ fn containers_are_served_by_nbd_and_read_over_nbd() {
     assert_eq!(ok(&["cat", &target]), "box\n");
 }
 
-/// A mount that is taken down with the test.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _down_already = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn containers_are_mounted_read_only() {
     let disks = Disks::new();
@@ -276,12 +267,10 @@ fn containers_are_mounted_read_only() {
     let at = disks.at("mnt");
     fs::create_dir(&at).unwrap();
     let target = format!("{}@2", disks.at("disk.vmdk").display());
-    let dir: &Path = &at;
-    let output = iopath(&["mount", &target, &dir.display().to_string()]);
+    let output = iopath(&["mount", &target, &at.display().to_string()]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && error.contains("vmdk images are read"), "{error}");
-    ok(&["mount", "-o", "ro", &target, &dir.display().to_string()]);
-    let mounted = Mounted(at);
-    run_ok("diff", &[&"-r", &"-x", &"lost+found", &disks.at("tree"), &mounted.0]);
-    assert!(fs::write(mounted.0.join("new"), "x").is_err());
+    let mounted = Mounted::new(&["-o", "ro"], &target, at);
+    run_ok("diff", &[&"-r", &"-x", &"lost+found", &disks.at("tree"), &mounted.dir]);
+    assert!(fs::write(mounted.dir.join("new"), "x").is_err());
 }

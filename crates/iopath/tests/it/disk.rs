@@ -4,9 +4,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::command::{iopath_in, ok_in};
+use crate::command::{bash_in, iopath_in, ok_in};
 use serde_json::Value;
 use testkit::judge::{self, LoopMount};
 
@@ -84,11 +83,7 @@ impl Bench {
 
     #[track_caller]
     fn bash(&self, script: &str) -> String {
-        let iopath = env!("CARGO_BIN_EXE_iopath");
-        let whole = format!("set -e; iopath() {{ {iopath} \"$@\"; }}\n{script}");
-        let mut bash = Command::new("bash");
-        let output = bash.args(["-c", &whole]).current_dir(self.dir.path()).output();
-        let output = output.expect("bash starts");
+        let output = bash_in(self.dir.path(), &format!("set -e\n{script}"));
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{script}: {error}");
         String::from_utf8(output.stdout).expect("text")

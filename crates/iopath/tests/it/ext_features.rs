@@ -1,19 +1,14 @@
 //! Verity and directories that ignore case, by the command and through a mount, beside fsverity(1),
 //! chattr(1) and e2fsck. Needs root.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-
 use testkit::judge;
+
+use crate::command::{Mounted, bash_in};
 
 /// A script of bash in a directory of its own, where `iopath` is the command; it must succeed.
 fn bash(script: &str) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().expect("a directory");
-    let script =
-        format!("set -e\niopath() {{ {} \"$@\"; }}\n{script}", env!("CARGO_BIN_EXE_iopath"));
-    let mut bash = Command::new("bash");
-    let output = bash.args(["-c", &script]).current_dir(dir.path()).output().expect("bash starts");
+    let output = bash_in(dir.path(), &format!("set -e\n{script}"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{}: {out}{err}", output.status);
@@ -51,32 +46,6 @@ fn copies_have_the_digests_of_fsverity() {
     judge::e2fsck(&dir.path().join("v.img")).expect("sound");
 }
 
-/// A mount that is taken down with the test. Its process is waited for: umount(8) returns before
-/// it has written all.
-struct Mounted(PathBuf, Child);
-
-impl Mounted {
-    #[allow(clippy::disallowed_methods, reason = "the process runs in real time")]
-    fn new(image: &Path, at: PathBuf) -> Mounted {
-        let mut mount = Command::new(env!("CARGO_BIN_EXE_iopath"));
-        let child = mount.args(["mount", "-f"]).arg(image).arg(&at).spawn().expect("iopath starts");
-        let mut mounted = Mounted(at, child);
-        let device = |path: &Path| path.metadata().map(|meta| meta.dev()).ok();
-        while device(&mounted.0) == mounted.0.parent().and_then(device) {
-            assert_eq!(mounted.1.try_wait().expect("a process"), None, "the mount goes on");
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-        mounted
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _down_already = Command::new("umount").arg(&self.0).status();
-        self.1.wait().expect("a process");
-    }
-}
-
 /// Goal: directories begin to ignore case by the command, and names are found by it and through a
 /// mount.
 #[test]
@@ -99,15 +68,14 @@ fn case_is_ignored_by_the_command_and_through_a_mount() {
     let image = dir.path().join("v.img");
     let at = dir.path().join("mnt");
     std::fs::create_dir(&at).expect("a directory");
-    let mounted = Mounted::new(&image, at);
-    let at = mounted.0.display();
-    let script = format!(
-        "set -e; cd {at}; lsattr -d games | grep -q F; echo two >games/Name
+    let mounted = Mounted::new(&[], &image, at);
+    let output = bash_in(
+        &mounted.dir,
+        "set -e; lsattr -d games | grep -q F; echo two >games/Name
          cat games/nAME games/straSSE; rm games/NAME; test ! -e games/Name
          chattr +F plain; echo three >plain/A; cat plain/a
-         chattr +d plain/A; lsattr plain/A | grep -q d; chattr -d plain/A"
+         chattr +d plain/A; lsattr plain/A | grep -q d; chattr -d plain/A",
     );
-    let output = Command::new("bash").args(["-c", &script]).output().expect("bash starts");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(said, "two\none\nthree\n");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::command::{iopath, ok};
+use crate::command::{iopath, is_mounted, ok};
 
 /// Escapes that the library tries at least.
 const ESCAPES_MIN: usize = 80;
@@ -122,7 +122,7 @@ fn a_mount_is_locked() {
     match kernel_has_both() {
         true => wait_for_report(&cell, &mut child),
         false => {
-            while !is_mounted(&dir) {
+            while !is_mounted(Path::new(&dir)) {
                 std::thread::sleep(Duration::from_millis(10))
             }
         }
@@ -132,7 +132,7 @@ fn a_mount_is_locked() {
     let ended = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     assert!(ended.expect("kill").success());
     assert!(child.wait().expect("it ends").success());
-    assert!(!is_mounted(&dir), "the keeper has not unmounted");
+    assert!(!is_mounted(Path::new(&dir)), "the keeper has not unmounted");
     assert_eq!(ok(&["cat", &format!("{image}:/file")]), "content");
     if kernel_has_both() {
         cell.judge();
@@ -194,9 +194,4 @@ fn a_command_opens_what_it_is_given() {
     assert!(ok(&["repair", "-n", &image]).contains("0 findings"));
     let missing = iopath(&["check", &cell.text("images/none.img")]);
     assert!(String::from_utf8_lossy(&missing.stderr).contains("No such file"), "{missing:?}");
-}
-
-fn is_mounted(dir: &str) -> bool {
-    let table = fs::read_to_string("/proc/self/mounts").expect("the kernel has a mount table");
-    table.lines().any(|line| line.split(' ').nth(1) == Some(dir))
 }

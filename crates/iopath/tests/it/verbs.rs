@@ -4,9 +4,9 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
-use crate::command::{iopath, iopath_in, ok, ok_in};
+use crate::command::{bash_in, iopath, iopath_in, ok, ok_in};
 use serde_json::Value;
 use testkit::judge;
 
@@ -29,11 +29,8 @@ impl Lab {
         self.dir.path().join(name)
     }
 
-    /// A script of bash, where `iopath` is the command.
     fn bash(&self, script: &str) -> Output {
-        let script = format!("iopath() {{ {} \"$@\"; }}\n{script}", env!("CARGO_BIN_EXE_iopath"));
-        let mut bash = Command::new("bash");
-        bash.args(["-c", &script]).current_dir(self.dir.path()).output().expect("bash starts")
+        bash_in(self.dir.path(), script)
     }
 
     fn ok(&self, line: &str) -> String {
