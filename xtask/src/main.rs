@@ -28,6 +28,7 @@ const HELP: &str = "\
 cargo xtask TASK
 
   test [FILTER]  all checks and all tests, fast ones first (installs the outside judges as root)
+  test --programs the test programs alone, side by side, and the examples in the documentation
   ci             what continuous integration runs: the same as `test`
   fmt            format every file
   lint           clippy with warnings as errors
@@ -77,6 +78,7 @@ fn task() -> Result<()> {
     match words.as_slice() {
         ["test"] | ["ci"] if run::is_cold() => run::again_without_incremental(words[0]),
         ["test"] | ["ci"] => all(),
+        ["test", "--programs"] => suite::run_all(),
         ["test", filter] => run::cargo(&["test", "--workspace", filter]),
         ["budget"] => budget::check(false),
         ["budget", "--bless"] => budget::check(true),

@@ -3,13 +3,20 @@
 //! `cargo test` runs one test program after the other, and most of them end with one long test: a
 //! processor waits. Here the programs are built by cargo, then run side by side.
 
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::run;
+
+/// How long a program may run: ten times what the slowest one needs on two processors. A test that
+/// waits forever is named, and the others have their say.
+const LIMIT: Duration = Duration::from_secs(1500);
 
 /// A test program and the folder of its package, where it runs.
 pub struct Program {
@@ -81,17 +88,55 @@ fn package_of(id: &str) -> String {
 
 /// Runs one program; its output is the error, where it fails.
 fn one(program: &Program) -> Result<()> {
+    let name = program.path.file_name().context("a program has a name")?;
+    let folder = program.path.parent().context("a program lies in a folder")?;
+    let said = folder.join(name).with_extension("said");
+    let file = File::create(&said).with_context(|| format!("cannot write {}", said.display()))?;
     let mut command = Command::new(&program.path);
-    command.arg("--quiet").current_dir(&program.folder);
+    command.current_dir(&program.folder).process_group(0).stdin(Stdio::null());
+    // No pipe: a process that outlives its test would hold it open, and we would wait for it.
+    command.stdout(file.try_clone()?).stderr(file);
     // As cargo sets them: a failure says by them how it is repeated.
     command.env("CARGO_MANIFEST_DIR", &program.folder).env("CARGO_PKG_NAME", &program.package);
-    let output = command.output()?;
-    if output.status.success() {
-        return Ok(());
+    let mut child = command.spawn()?;
+    let ended = within(LIMIT, &mut child)?;
+    let processes = if ended.is_none() { of_group(child.id())? } else { String::new() };
+    // What the program has left behind ends with it.
+    let group = format!("-{}", child.id());
+    Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status()?;
+    let how = match ended {
+        Some(status) if status.success() => return Ok(()),
+        Some(status) => status.to_string(),
+        None => format!("still running after {} s:\n{processes}", LIMIT.as_secs()),
+    };
+    let output = fs::read(&said)?;
+    let output = String::from_utf8_lossy(&output);
+    bail!("{}: {how}\n{output}", program.path.display())
+}
+
+/// How the program ended; `None` where it has not within the time.
+#[allow(clippy::disallowed_methods, reason = "the build runs in real time")]
+fn within(limit: Duration, child: &mut Child) -> Result<Option<ExitStatus>> {
+    let begin = Instant::now();
+    while begin.elapsed() < limit {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
-    let (out, err) = (&output.stdout, &output.stderr);
-    let (out, err) = (String::from_utf8_lossy(out), String::from_utf8_lossy(err));
-    bail!("{}: {}\n{out}{err}", program.path.display(), output.status)
+    Ok(None)
+}
+
+/// The processes of a group, a line each: what they are and where they wait.
+fn of_group(group: u32) -> Result<String> {
+    let format = "pid,ppid,pgid,stat,etimes,wchan:24,args";
+    let output = Command::new("ps").args(["-eww", "-o", format]).output()?;
+    let (table, group) = (String::from_utf8_lossy(&output.stdout), group.to_string());
+    let of_it = |line: &&str| {
+        let its = line.split_whitespace().nth(2);
+        its == Some("PGID") || its == Some(&group)
+    };
+    Ok(table.lines().filter(of_it).collect::<Vec<_>>().join("\n"))
 }
 
 #[cfg(test)]

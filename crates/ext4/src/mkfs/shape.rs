@@ -161,6 +161,18 @@ fn choose_clusters(
     Ok(ratio)
 }
 
+/// Bytes of a block: those asked for, else the usual ones, and no less than a sector.
+fn choose_block_size(options: &MkfsOptions, usual: u32, sector: u32) -> Result<u32, MkfsError> {
+    let block_size = options.block_size.unwrap_or(usual.max(sector));
+    if block_size < sector {
+        return Err(MkfsError::SectorSize { block_size, sector });
+    }
+    if !block_size.is_power_of_two() || !(1024..=65536).contains(&block_size) {
+        return Err(MkfsError::BlockSize(block_size));
+    }
+    Ok(block_size)
+}
+
 impl Shape {
     /// Decides sizes and counts.
     ///
@@ -174,14 +186,7 @@ impl Shape {
             return Err(MkfsError::DeviceSize { device, size });
         }
         let (class_block, class_ratio) = size_class(size);
-        let sector = around.sector;
-        let block_size = options.block_size.unwrap_or(class_block.max(sector));
-        if block_size < sector {
-            return Err(MkfsError::SectorSize { block_size, sector });
-        }
-        if !block_size.is_power_of_two() || !(1024..=65536).contains(&block_size) {
-            return Err(MkfsError::BlockSize(block_size));
-        }
+        let block_size = choose_block_size(options, class_block, around.sector)?;
         let mut blocks = size / u64::from(block_size);
         if options.size.is_none() {
             // The whole device: in pages, so that a mount can map all of it.

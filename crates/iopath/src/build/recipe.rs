@@ -144,7 +144,10 @@ impl Recipe {
         match &self.kind {
             Kind::Ext(options) => {
                 use ext4::MkfsError::{JournalSize, TooManyInodes, TooSmall};
-                let around = ext4::mkfs::Surroundings { device_bytes, now, uuid, hash_seed: uuid };
+                // An image file: nothing asks for larger blocks.
+                let (sector, hash_seed) = (base::unit::SECTOR_SIZE as u32, uuid);
+                let around =
+                    ext4::mkfs::Surroundings { device_bytes, sector, now, uuid, hash_seed };
                 let plan = match ext4::mkfs::plan(options, &around) {
                     Err(TooSmall { .. } | TooManyInodes { .. } | JournalSize { .. }) => {
                         return Ok(None);

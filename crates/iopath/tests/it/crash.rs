@@ -343,16 +343,17 @@ fn a_check_that_writes_into_its_state_spoils_no_other() {
     assert!(found["trees"].as_u64() > Some(2), "{found}");
 }
 
-/// Ctrl-C ends the checks that run, and leaves nothing on the host.
+/// Ctrl-C ends the checks that run and starts no more, and leaves nothing on the host.
 #[test]
 fn ctrl_c_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let log = record(dir.path(), "ext4", "sync");
-    let (scratch, check) = (dir.path().join("scratch"), "sleep 1000 & sleep 2000");
+    let scratch = dir.path().join("scratch");
+    let check = format!("echo {} >/dev/null; sleep 1000 & sleep 2000", scratch.display());
     std::fs::create_dir(&scratch).unwrap();
     let mut command = Command::new(IOPATH);
     command
-        .args(["crash", "explore", log.as_str(), "--", "sh", "-c", check])
+        .args(["crash", "explore", log.as_str(), "--", "sh", "-c", &check])
         .env("TMPDIR", &scratch);
     let explore = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
     let empty = || scratch.read_dir().unwrap().next().is_none();
@@ -364,4 +365,7 @@ fn ctrl_c_leaves_nothing() {
     assert_eq!(output.status.code(), Some(75), "{}", shown(&output));
     assert!(text(&output.stderr).contains("SIGINT: not complete"), "{}", shown(&output));
     assert!(empty());
+    let running = Command::new("pgrep").args(["-af", &scratch.display().to_string()]).output();
+    let running = running.expect("pgrep(1), of procps");
+    assert!(running.stdout.is_empty(), "{}", shown(&running));
 }

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 
+use super::interrupt;
+
 /// Where temporary trees are kept: in memory, where the host has a file system for that.
 const IN_MEMORY: &str = "/dev/shm";
 
@@ -31,7 +33,8 @@ impl Scratch {
         };
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = parent.join(format!("iopath-crash-{}-{number}", std::process::id()));
-        fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
+        interrupt::unless_ended(|| fs::create_dir(&dir))
+            .with_context(|| dir.display().to_string())?;
         Ok(Scratch { dir })
     }
 

@@ -1,13 +1,38 @@
 //! Ctrl-C while states are judged: checks that run are killed, and what was mounted and written for
 //! them goes, before the process ends.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use fuse::Signals;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::merge::INCOMPLETE;
+
+/// Who starts a check or makes a directory reads it; who ends the process writes it, and keeps it.
+/// The threads that wait here are the host's: no task of ours waits for another one by it.
+#[allow(clippy::disallowed_types, reason = "a signal comes beside all tasks, in real time")]
+static GOING_ON: std::sync::RwLock<()> = std::sync::RwLock::new(());
+
+/// How often what is left is looked for, while the tasks that still write to it fail.
+const LOOKS: u32 = 200;
+
+/// Does what leaves a process or a directory behind, unless a signal has come: then it does not
+/// come back.
+pub fn unless_ended<T>(make: impl FnOnce() -> T) -> T {
+    let _held = GOING_ON.read();
+    make()
+}
+
+/// Starts a check, unless a signal has come.
+///
+/// # Errors
+/// It cannot be started.
+pub fn start(command: &mut Command) -> io::Result<Child> {
+    unless_ended(|| command.spawn())
+}
 
 /// Waits for a signal in a thread of its own; then ends the process as one that is not complete.
 /// `parent` is where the user wants directories to be made.
@@ -18,10 +43,17 @@ pub fn watch(signals: Signals, parent: Option<&Path>) {
     places.extend(["/dev/shm".into(), std::env::temp_dir()]);
     std::thread::spawn(move || {
         let signal = signals.wait();
-        for group in children() {
-            let _it_may_have_ended = kill_process_group(group, Signal::KILL);
+        let _kept = GOING_ON.write();
+        for _ in 0..LOOKS {
+            for group in children() {
+                let _it_may_have_ended = kill_process_group(group, Signal::KILL);
+            }
+            let left = places.iter().map(|place| remove(place)).sum::<usize>();
+            if left == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
-        places.iter().for_each(|place| remove(place));
         eprintln!("iopath: {signal}: not complete; with --results the same command goes on");
         std::process::exit(INCOMPLETE.into());
     });
@@ -41,23 +73,24 @@ fn children() -> Vec<Pid> {
     processes.filter_map(child).collect()
 }
 
-/// Removes what this process has made in a directory, by its names.
-fn remove(place: &Path) {
+/// Removes what this process has made in a directory, by its names; answers how much there was.
+fn remove(place: &Path) -> usize {
     let own = format!("iopath-crash-{}-", std::process::id());
     let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
     let entries = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&own));
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     // Mounts first: their images are in use.
     paths.sort_by_key(|path| path.extension().is_none_or(|extension| extension != "mount"));
-    for path in paths {
+    for path in &paths {
         if path.extension().is_some_and(|extension| extension == "mount") {
             let mut umount = Command::new("umount");
-            let _none_is_mounted = umount.arg("-l").arg(&path).stderr(Stdio::null()).status();
-            let _a_directory_may_stay = std::fs::remove_dir(&path);
+            let _none_is_mounted = umount.arg("-l").arg(path).stderr(Stdio::null()).status();
+            let _a_directory_may_stay = std::fs::remove_dir(path);
         } else if path.is_dir() {
-            let _a_directory_may_stay = std::fs::remove_dir_all(&path);
+            let _a_directory_may_stay = std::fs::remove_dir_all(path);
         } else {
-            let _a_copy_may_stay = std::fs::remove_file(&path);
+            let _a_copy_may_stay = std::fs::remove_file(path);
         }
     }
+    paths.len()
 }

@@ -19,6 +19,7 @@ use rt::{Cx, SpinLock};
 use vfs::FileSystem;
 
 use super::directory::Scratch;
+use super::interrupt;
 
 /// The environment variable with the path of a file that has one line for each mark that was held.
 pub const MARKS: &str = "IOPATH_CRASH_MARKS";
@@ -77,7 +78,8 @@ impl Program {
             .stdout(output)
             .stderr(errors)
             .process_group(0);
-        let mut child = command.spawn().map_err(|error| format!("{name}: {error}"))?;
+        let mut child =
+            interrupt::start(&mut command).map_err(|error| format!("{name}: {error}"))?;
         drop(command); // It holds their end of the output.
         let (said, status) = self.wait(&mut child, &mut ours)?;
         let said = String::from_utf8_lossy(&said).into_owned();
