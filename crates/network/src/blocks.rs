@@ -10,10 +10,13 @@ use crate::streams::Streams;
 /// Bytes of a block.
 pub(crate) const BLOCK: u64 = 64 << 10;
 
+/// The bytes of a block.
+type Bytes = Arc<Vec<u8>>;
+
 /// What is known of the blocks. Behind one lock.
 pub(crate) struct Blocks {
     /// Blocks that are there, with their last use.
-    there: BTreeMap<u64, (Arc<Vec<u8>>, u64)>,
+    there: BTreeMap<u64, (Bytes, u64)>,
     uses: BTreeMap<u64, u64>,
     clock: u64,
     /// Blocks that are being fetched.
@@ -43,7 +46,7 @@ impl Blocks {
     }
 
     /// A block that is there.
-    pub fn get(&mut self, index: u64) -> Option<Arc<Vec<u8>>> {
+    fn get(&mut self, index: u64) -> Option<Bytes> {
         let (bytes, used) = self.there.get_mut(&index)?;
         self.uses.remove(used);
         self.clock += 1;
@@ -52,8 +55,27 @@ impl Blocks {
         Some(bytes.clone())
     }
 
+    /// Takes those that are there out of the blocks that a reader still waits for.
+    ///
+    /// # Errors
+    /// One of them did not come.
+    pub fn take_there(&mut self, left: &mut Vec<u64>) -> Result<Vec<(u64, Bytes)>, Arc<Error>> {
+        let mut there = Vec::new();
+        left.retain(|&index| match self.get(index) {
+            Some(bytes) => {
+                there.push((index, bytes));
+                false
+            }
+            None => true,
+        });
+        match left.iter().find_map(|&index| self.failure(index)) {
+            Some(error) => Err(error),
+            None => Ok(there),
+        }
+    }
+
     /// Why a block did not come; asked once, so that the next reader tries again.
-    pub fn failure(&mut self, index: u64) -> Option<Arc<Error>> {
+    fn failure(&mut self, index: u64) -> Option<Arc<Error>> {
         self.broken.clone().or_else(|| self.failed.remove(&index))
     }
 

@@ -227,20 +227,16 @@ impl Core {
         self.read_ahead(&ahead, blocks.end);
         let mut state = self.lock();
         loop {
-            let mut index = 0;
-            while index < left.len() {
-                let block = left[index];
-                if let Some(bytes) = state.get(block) {
-                    left.swap_remove(index);
-                    drop(state);
+            // All that is there, before the lock is given up: what comes while it is copied is seen
+            // by the next look, not waited for.
+            let there = state.take_there(&mut left)?;
+            if !there.is_empty() {
+                drop(state);
+                for (block, bytes) in there {
                     copy(&bytes, block * BLOCK, &range, buf);
-                    state = self.lock();
-                    continue;
                 }
-                if let Some(error) = state.failure(block) {
-                    return Err(error);
-                }
-                index += 1;
+                state = self.lock();
+                continue;
             }
             if left.is_empty() {
                 return Ok(());

@@ -92,6 +92,29 @@ fn memory_is_bounded_and_what_was_driven_out_comes_again() {
     assert!(server.bytes() > SIZE as u64);
 }
 
+/// Goal: a reader of several blocks notices each that comes, also while it copies another one.
+/// Method: two blocks come at the same time, on both sides of one that is there, many times.
+/// Nothing else comes that would wake the reader; one that sleeps on leaves its thread behind.
+#[test]
+fn no_block_that_comes_is_slept_through() {
+    const BLOCK: u64 = 64 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.img");
+    fs::File::create(&path).unwrap().set_len(900 * BLOCK).unwrap();
+    let server = Server::new(&path, Fault::None);
+    let source = open(&server.url, &Options::default()).unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = vec![0; 3 * BLOCK as usize];
+        for first in (0..300).rev().map(|number| number * 3) {
+            source.read_at((first + 1) * BLOCK, &mut bytes[..1]).unwrap();
+            source.read_at(first * BLOCK, &mut bytes).unwrap();
+        }
+        sender.send(()).unwrap();
+    });
+    receiver.recv_timeout(Duration::from_secs(60)).expect("the reader ends");
+}
+
 #[test]
 fn connections_that_are_cut_and_servers_that_are_busy_are_tried_again() {
     let dir = tempfile::tempdir().unwrap();
