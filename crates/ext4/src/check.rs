@@ -25,7 +25,7 @@ use rt::Cx;
 use vfs::check::{Holder, Watch};
 
 use crate::format::{Geometry, GroupDesc, RawSuper};
-use crate::sb::options::JournalDevice;
+use crate::journal_device::JournalDevice;
 use findings::Findings;
 
 mod block_map;

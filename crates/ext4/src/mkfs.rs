@@ -7,7 +7,7 @@
 //! Inode tables and the journal are zeroed at once (never lazily), by `WriteZeroes`, which costs
 //! nothing on a sparse file; where the caller knows that the device reads as zeroes not even that.
 //!
-//! Not made: external journals.
+//! With the feature `journal_dev` the device becomes the journal of another file system.
 //!
 //! Source: decisions observed on mke2fs(8) and documented in mke2fs.conf(5).
 
@@ -21,6 +21,7 @@ use crate::format::casefold::Encoding;
 use crate::format::{Features, features::UnknownFeature};
 
 mod content;
+mod external;
 mod journal;
 mod place;
 mod shape;
@@ -101,6 +102,9 @@ pub struct MkfsOptions {
     pub hash_seed: Option<[u8; 16]>,
     /// Bytes of the journal; None for the default of the size.
     pub journal_size: Option<u64>,
+    /// The device of the journal, with blocks of the same size. The file system is entered into it
+    /// when it is made: [`JournalDevice::enter`](crate::JournalDevice::enter).
+    pub external_journal: Option<ExternalJournal>,
     /// Share of the blocks that only root may use, in percent, 0..=50.
     pub reserved_percent: f64,
     /// Owner and group of the root directory.
@@ -129,6 +133,7 @@ impl Default for MkfsOptions {
             uuid: None,
             hash_seed: None,
             journal_size: None,
+            external_journal: None,
             reserved_percent: 5.0,
             root_owner: (0, 0),
             root_mode: 0o755,
@@ -136,6 +141,17 @@ impl Default for MkfsOptions {
             assume_zeroes: false,
         }
     }
+}
+
+/// The external journal of a file system that is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExternalJournal {
+    /// UUID of the journal.
+    pub uuid: [u8; 16],
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// The number of the device, as Linux encodes it in 32 bits; 0 where it has none.
+    pub number: u32,
 }
 
 /// Why no file system can be made.
@@ -213,6 +229,14 @@ pub enum MkfsError {
         /// The most that fit.
         limit: u64,
     },
+    /// The file system and its external journal need blocks of one size.
+    #[error("blocks of {fs} bytes, but the external journal has blocks of {journal}")]
+    JournalBlockSize {
+        /// Bytes of a block of the file system.
+        fs: u32,
+        /// Bytes of a block of the journal.
+        journal: u32,
+    },
     /// More than 16 bytes.
     #[error("label {0:?} has more than 16 bytes")]
     Label(String),
@@ -273,6 +297,9 @@ pub struct Surroundings {
 /// # Errors
 /// What makes the options impossible.
 pub fn plan(options: &MkfsOptions, around: &Surroundings) -> Result<Plan, MkfsError> {
+    if external::is_wanted(options)? {
+        return external::plan_device(options, around);
+    }
     let shape = shape::Shape::choose(options, around)?;
     let placed = place::Placed::new(&shape)?;
     content::build(options, around, shape, placed)

@@ -218,9 +218,9 @@ impl Mounting {
         geometry: Geometry,
     ) -> Result<Arc<Ext4>, MountError> {
         let needs_recovery = geometry.features.incompat.contains(Incompat::RECOVER);
-        let lacking = self.lacks_journal(&raw, &geometry)?;
-        let skip = lacking || self.options.read_only && self.options.no_replay;
         let without = self.options.without_journal && !needs_recovery;
+        let lacking = !without && self.lacks_journal(&raw, &geometry)?;
+        let skip = lacking || self.options.read_only && self.options.no_replay;
         let none = !geometry.features.compat.contains(Compat::HAS_JOURNAL);
         if none || skip || without {
             return self.assemble(cx, &raw, geometry, !needs_recovery);

@@ -30,6 +30,12 @@ const LATER: &str = "iopath knows ext2, ext3, ext4 and XFS only";
 const CONVERT: &str = "convert it first: qemu-img convert -O raw IMAGE disk.img";
 const UNPACK: &str = "unpack it first";
 
+/// The device of an external journal of ext3 or ext4.
+pub const EXT_JOURNAL: Content = Content::Other(
+    "an external journal of ext3 or ext4",
+    "give the device of its file system, and this one with `-o journal_path=`",
+);
+
 /// Offset, magic, name, hint.
 const MAGICS: &[(usize, &[u8], &str, &str)] = &[
     (0x10040, b"_BHRfS_M", "Btrfs", LATER),
@@ -78,6 +84,10 @@ pub fn recognise(start: &[u8]) -> Content {
         start.get(offset..offset + magic.len()).is_some_and(|bytes| bytes == magic)
     };
     if at(1024 + 56, &[0x53, 0xef]) {
+        // Feature `journal_dev`.
+        if start.get(1024 + 96).is_some_and(|byte| byte & 8 != 0) {
+            return EXT_JOURNAL;
+        }
         return Content::Ext(ext_generation(start));
     }
     if at(0, b"XFSB") {
@@ -156,6 +166,9 @@ mod tests {
     #[test]
     fn content_is_recognised_by_its_magic_number() {
         assert_eq!(recognise(&with(1080, &[0x53, 0xef])), Content::Ext("ext2"));
+        let mut journal = with(1080, &[0x53, 0xef]);
+        journal[1024 + 96] = 8;
+        assert_eq!(recognise(&journal), EXT_JOURNAL);
         assert_eq!(recognise(&with(0, b"XFSB")), Content::Xfs);
         assert_eq!(recognise(&with(510, &[0x55, 0xaa])), Content::Partitioned("MBR"));
         assert_eq!(recognise(&vec![0; PROBE]), Content::Blank);

@@ -86,6 +86,14 @@ impl Needs {
 
     /// A word that may name an image, a place in one, or a file.
     pub fn word(&mut self, word: &OsStr, work: Work) {
+        // The value of `-J`: a device, or the tag of one, that is looked for on all.
+        if let Some(device) = word.to_str().and_then(|word| word.strip_prefix("device=")) {
+            if device.starts_with("UUID=") || device.starts_with("LABEL=") {
+                let devices = crate::journal_arg::block_devices();
+                return devices.into_iter().flatten().for_each(|path| self.file(&path, work));
+            }
+            return self.word(OsStr::new(device), work);
+        }
         let part = target::split(word).map_or(word, |(part, _)| part);
         let parsed = Target::parse(part).ok();
         if parsed.as_ref().is_some_and(target::Target::is_on_server) {

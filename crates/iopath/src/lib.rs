@@ -46,6 +46,7 @@ pub mod disk;
 pub mod glob;
 mod inside;
 mod interrupt;
+mod journal_arg;
 pub mod keys;
 mod losses;
 pub mod mount_arg;

@@ -358,6 +358,30 @@ pub fn ext_facts(app: &mut App, storage: &Storage) -> Result<Vec<(&'static str, 
     ])
 }
 
+/// What the device of an external journal says, as keys and values for `info`; none of another.
+///
+/// # Errors
+/// The device failed.
+pub fn journal_facts(app: &mut App, storage: &Storage) -> Result<Vec<(&'static str, Value)>> {
+    if storage.format(app)? != recognise::EXT_JOURNAL {
+        return Ok(Vec::new());
+    }
+    let device = ext4::JournalDevice(storage.queue.clone());
+    let facts = match device.facts(app.cx) {
+        Ok(facts) => facts,
+        Err(error) => return Ok(vec![("damage", json!(error.to_string()))]),
+    };
+    let state = if facts.dirty { "not empty: its file system must replay it" } else { "empty" };
+    Ok(vec![
+        ("label", json!(text::escape(&facts.label))),
+        ("uuid", json!(uuid_text(&facts.uuid))),
+        ("state", json!(state)),
+        ("block_size", json!(facts.block_size)),
+        ("blocks", json!(facts.blocks)),
+        ("users", facts.users.iter().map(|uuid| json!(uuid_text(uuid))).collect()),
+    ])
+}
+
 /// What the superblock says of an error that was found while the file system was mounted.
 fn error_fact(noted: Option<NotedError>) -> Value {
     let Some(noted) = noted else { return Value::Null };

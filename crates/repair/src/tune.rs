@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use block::Queue;
+use ext4::ExternalJournal;
 use ext4::format::features::{Compat, Incompat, RoCompat};
 use ext4::format::{Geometry, RawSuper};
 use rt::Cx;
@@ -103,6 +104,9 @@ pub struct TuneOptions {
     pub features: Vec<String>,
     /// Blocks of a new journal; None for those that mke2fs chooses.
     pub journal_bytes: Option<u64>,
+    /// The device of a new journal, into which the caller enters the file system afterwards:
+    /// [`JournalDevice::enter`](ext4::JournalDevice::enter).
+    pub external_journal: Option<ExternalJournal>,
 }
 
 /// Plans a change. Reads only; parks.
@@ -137,7 +141,10 @@ pub fn plan(
     let journal = |features: &ext4::format::Features| features.compat.contains(Compat::HAS_JOURNAL);
     match (journal(&old), journal(&new)) {
         (true, false) => layout.drop_journal()?,
-        (false, true) => layout.make_journal(options.journal_bytes)?,
+        (false, true) => match options.external_journal {
+            Some(journal) => layout.name_journal(&journal)?,
+            None => layout.make_journal(options.journal_bytes)?,
+        },
         _ => {}
     }
     if resum {
@@ -253,7 +260,7 @@ fn features(raw: &mut RawSuper, g: &Geometry, options: &TuneOptions) -> Result<(
         return refuse("fast_commit and orphan_file need has_journal");
     }
     let had = g.features.compat.contains(Compat::HAS_JOURNAL);
-    if options.journal_bytes.is_some() && had {
+    if (options.journal_bytes.is_some() || options.external_journal.is_some()) && had {
         return refuse("it has a journal: remove that first (-O ^has_journal)");
     }
     if features.incompat.contains(Incompat::ENCRYPT)

@@ -3,7 +3,7 @@
 use base::Timespec;
 use zerocopy::IntoBytes;
 
-use super::{FsType, MkfsError, MkfsOptions, Surroundings};
+use super::{ExternalJournal, FsType, MkfsError, MkfsOptions, Surroundings};
 use crate::format::casefold::Encoding;
 use crate::format::features::{Access, Compat, Incompat, RoCompat, Set};
 use crate::format::super_block::{FIRST_INO, FLAG_SIGNED_HASH, JOURNAL_INO, MAGIC, STATE_CLEAN};
@@ -90,6 +90,10 @@ fn default_orphan_file(blocks: u64) -> u32 {
 /// The features asked for, checked and completed.
 fn choose_features(options: &MkfsOptions) -> Result<Features, MkfsError> {
     let mut features = options.fstype.default_features();
+    let external = options.external_journal.is_some();
+    features
+        .compat
+        .set(Compat::HAS_JOURNAL, features.compat.contains(Compat::HAS_JOURNAL) || external);
     features.edit(&options.features)?;
     features.incompat.set(
         Incompat::CASEFOLD,
@@ -113,6 +117,12 @@ fn choose_features(options: &MkfsOptions) -> Result<Features, MkfsError> {
         return Err(MkfsError::FeatureConflict("metadata_csum_seed needs metadata_csum"));
     }
     let journal = features.compat.contains(Compat::HAS_JOURNAL);
+    if external && !journal {
+        return Err(MkfsError::FeatureConflict("an external journal needs has_journal"));
+    }
+    if external && options.journal_size.is_some() {
+        return Err(MkfsError::FeatureConflict("an external journal has the size of its device"));
+    }
     if features.compat.contains(Compat::ORPHAN_FILE) && !journal {
         return Err(MkfsError::FeatureConflict("orphan_file needs has_journal"));
     }
@@ -173,6 +183,69 @@ fn choose_block_size(options: &MkfsOptions, usual: u32, sector: u32) -> Result<u
     Ok(block_size)
 }
 
+/// The blocks that there are.
+pub struct Room {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks.
+    pub blocks: u64,
+    /// Bytes per inode that mke2fs chooses.
+    class_ratio: u32,
+}
+
+impl Room {
+    /// Blocks of the size asked for, else of the whole device.
+    ///
+    /// # Errors
+    /// Sizes out of range.
+    pub fn of(options: &MkfsOptions, around: &Surroundings) -> Result<Room, MkfsError> {
+        let device = around.device_bytes;
+        let size = options.size.unwrap_or(device);
+        if size > device {
+            return Err(MkfsError::DeviceSize { device, size });
+        }
+        let (class_block, class_ratio) = size_class(size);
+        let journal = options.external_journal.map(|journal| journal.block_size);
+        let usual = journal.unwrap_or(class_block);
+        let block_size = choose_block_size(options, usual, around.sector)?;
+        if let Some(journal) = journal.filter(|&journal| journal != block_size) {
+            return Err(MkfsError::JournalBlockSize { fs: block_size, journal });
+        }
+        let mut blocks = size / u64::from(block_size);
+        if options.size.is_none() {
+            // The whole device: in pages, so that a mount can map all of it.
+            blocks &= !(u64::from((4096 / block_size).max(1)) - 1);
+        }
+        Ok(Room { block_size, blocks, class_ratio })
+    }
+}
+
+/// Sizes of blocks and inodes.
+pub fn fill_sizes(raw: &mut RawSuper, block_size: u32, cluster_ratio: u32, inode_size: u32) {
+    raw.s_log_block_size.set(block_size.trailing_zeros() - 10);
+    raw.s_log_cluster_size.set((block_size * cluster_ratio).trailing_zeros() - 10);
+    raw.s_first_data_block.set(u32::from(block_size == 1024 && cluster_ratio == 1));
+    raw.s_inode_size.set(inode_size as u16);
+    if inode_size > 128 {
+        raw.s_min_extra_isize.set(EXTRA_ISIZE);
+        raw.s_want_extra_isize.set(EXTRA_ISIZE);
+    }
+}
+
+/// Bytes of an inode.
+pub fn choose_inode_size(options: &MkfsOptions, block_size: u32) -> Result<u32, MkfsError> {
+    let size = options.inode_size.unwrap_or(256);
+    match size.is_power_of_two() && (128..=block_size).contains(&size) {
+        true => Ok(size),
+        false => Err(MkfsError::InodeSize(size)),
+    }
+}
+
+/// Clusters of a group at most: the counts of descriptors have 16 bits in their first half.
+pub fn clusters_per_group(block_size: u32) -> u64 {
+    (u64::from(block_size) * 8).min(GROUP_MAX)
+}
+
 impl Shape {
     /// Decides sizes and counts.
     ///
@@ -180,18 +253,7 @@ impl Shape {
     /// Options out of range, and what does not fit.
     pub fn choose(options: &MkfsOptions, around: &Surroundings) -> Result<Shape, MkfsError> {
         let mut features = choose_features(options)?;
-        let device = around.device_bytes;
-        let size = options.size.unwrap_or(device);
-        if size > device {
-            return Err(MkfsError::DeviceSize { device, size });
-        }
-        let (class_block, class_ratio) = size_class(size);
-        let block_size = choose_block_size(options, class_block, around.sector)?;
-        let mut blocks = size / u64::from(block_size);
-        if options.size.is_none() {
-            // The whole device: in pages, so that a mount can map all of it.
-            blocks &= !(u64::from((4096 / block_size).max(1)) - 1);
-        }
+        let Room { block_size, mut blocks, class_ratio } = Room::of(options, around)?;
         let ratio = choose_clusters(options, &features, block_size)?;
         blocks &= !(u64::from(ratio) - 1);
         let too_small = MkfsError::TooSmall { blocks, block_size };
@@ -201,10 +263,7 @@ impl Shape {
         if blocks > u64::from(u32::MAX) && !features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
             return Err(MkfsError::TooLarge(blocks));
         }
-        let inode_size = options.inode_size.unwrap_or(256);
-        if !inode_size.is_power_of_two() || !(128..=block_size).contains(&inode_size) {
-            return Err(MkfsError::InodeSize(inode_size));
-        }
+        let inode_size = choose_inode_size(options, block_size)?;
         let log_blocks = choose_journal(options, &mut features, blocks, block_size)?;
         let fast_commits = log_blocks > 0 && features.compat.contains(Compat::FAST_COMMIT);
         let fast_commit_blocks = if fast_commits { fast_commit_blocks(blocks) } else { 0 };
@@ -217,15 +276,9 @@ impl Shape {
         let mut raw = RawSuper::zeroed();
         fill_constant(&mut raw, options, around)?;
         raw.set_features(&features);
-        raw.s_log_block_size.set(block_size.trailing_zeros() - 10);
-        raw.s_log_cluster_size.set((block_size * ratio).trailing_zeros() - 10);
-        raw.s_first_data_block.set(u32::from(block_size == 1024 && ratio == 1));
-        raw.s_inode_size.set(inode_size as u16);
-        if inode_size > 128 {
-            raw.s_min_extra_isize.set(EXTRA_ISIZE);
-            raw.s_want_extra_isize.set(EXTRA_ISIZE);
-        }
+        fill_sizes(&mut raw, block_size, ratio, inode_size);
         fill_features(&mut raw, &features);
+        fill_journal(&mut raw, &features, options.external_journal);
         fill_encoding(&mut raw, &features, options.encoding.unwrap_or_default());
         let mut reserved = (options.reserved_percent * blocks as f64 / 100.0) as u64;
         let kept = count_groups(&mut raw, blocks, inodes).ok_or(too_small)??;
@@ -251,7 +304,7 @@ fn choose_journal(
     blocks: u64,
     block_size: u32,
 ) -> Result<u32, MkfsError> {
-    if !features.compat.contains(Compat::HAS_JOURNAL) {
+    if !features.compat.contains(Compat::HAS_JOURNAL) || options.external_journal.is_some() {
         return Ok(0);
     }
     let Some(bytes) = options.journal_size else {
@@ -292,7 +345,7 @@ fn choose_inodes(
 }
 
 /// Fields that neither size nor features touch.
-fn fill_constant(
+pub fn fill_constant(
     raw: &mut RawSuper,
     options: &MkfsOptions,
     around: &Surroundings,
@@ -334,13 +387,24 @@ fn fill_encoding(raw: &mut RawSuper, features: &Features, encoding: Encoding) {
     }
 }
 
+/// Where the journal is.
+fn fill_journal(raw: &mut RawSuper, features: &Features, external: Option<ExternalJournal>) {
+    match external {
+        Some(journal) => {
+            raw.s_journal_uuid = journal.uuid;
+            raw.s_journal_dev.set(journal.number);
+        }
+        None if features.compat.contains(Compat::HAS_JOURNAL) => {
+            raw.s_journal_inum.set(JOURNAL_INO);
+        }
+        None => {}
+    }
+}
+
 /// Fields that follow from features.
 fn fill_features(raw: &mut RawSuper, features: &Features) {
     raw.s_def_hash_version = 1;
     raw.s_flags.set(FLAG_SIGNED_HASH);
-    if features.compat.contains(Compat::HAS_JOURNAL) {
-        raw.s_journal_inum.set(JOURNAL_INO);
-    }
     if features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
         raw.s_desc_size.set(64);
     }
@@ -372,8 +436,7 @@ fn count_groups(
     let features = raw.features();
     let desc_size = if features.incompat.contains(Incompat::SIXTY_FOUR_BIT) { 64 } else { 32 };
     let ratio = 1u64 << (raw.s_log_cluster_size.get() - raw.s_log_block_size.get());
-    // The counts of descriptors have 16 bits in their first half.
-    let mut per_group = (u64::from(block_size) * 8).min(GROUP_MAX) * ratio;
+    let mut per_group = clusters_per_group(block_size) * ratio;
     let per_block = u64::from(block_size / u32::from(raw.s_inode_size.get()));
     loop {
         let groups = (blocks - first).div_ceil(per_group);

@@ -1,18 +1,23 @@
-//! Journals on devices of their own (`mke2fs -O journal_dev`).
-//!
-//! Such a device has a superblock of the file system's kind, with the feature `journal_dev`, and in
-//! the next block the journal's. The log's blocks have the numbers of the device's blocks.
+//! Where the log of an external journal lies: its blocks have the numbers of the device's.
 
-use base::Sector;
 use block::Overlay;
 use jbd2::JournalArea;
 use rt::Cx;
 
 use super::{MountError, Mounting};
 use crate::format::features::Incompat;
-use crate::format::super_block::{MAGIC, SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{Geometry, RawSuper};
-use crate::sb::options::{JournalDevice, MountOptions};
+use crate::journal_device::{JournalDevice, JournalDeviceError};
+use crate::sb::options::MountOptions;
+
+impl From<JournalDeviceError> for MountError {
+    fn from(error: JournalDeviceError) -> MountError {
+        match error {
+            JournalDeviceError::Device(error) => MountError::Device(error),
+            other => MountError::Journal(other.to_string()),
+        }
+    }
+}
 
 impl JournalDevice {
     /// The same device, with what is written kept in memory.
@@ -28,17 +33,7 @@ impl JournalDevice {
     /// device's.
     pub(crate) fn area(&self, cx: &mut Cx, raw: &RawSuper) -> Result<JournalArea, MountError> {
         let refuse = |text: String| Err(MountError::Journal(text));
-        let len = 2048.max(self.0.info().logical_block as usize);
-        if self.0.info().bytes() < len as u64 {
-            return refuse(format!("its device has only {} bytes", self.0.info().bytes()));
-        }
-        let page = self.0.read(cx, Sector(0), len)?;
-        let bytes = &page[SUPER_OFFSET as usize..SUPER_OFFSET as usize + SUPER_SIZE];
-        let own = RawSuper::read(bytes).expect("the slice has the size");
-        let is_journal = own.features().incompat.contains(Incompat::JOURNAL_DEV);
-        if own.s_magic.get() != MAGIC || !is_journal {
-            return refuse("the device given for it holds no external journal".into());
-        }
+        let own = self.super_block(cx)?;
         if own.s_uuid != raw.s_journal_uuid {
             let [found, wanted] = [own.s_uuid, raw.s_journal_uuid].map(uuid::Uuid::from_bytes);
             return refuse(format!(
@@ -46,11 +41,11 @@ impl JournalDevice {
             ));
         }
         let [found, wanted] = [&own, raw].map(|raw| raw.s_log_block_size.get());
-        if found != wanted || wanted > 6 {
+        if found != wanted {
             let [found, wanted] = [found, wanted].map(|log| 1024u64.wrapping_shl(log));
             return refuse(format!("its blocks have {found} bytes, the file system's {wanted}"));
         }
-        let block = SUPER_OFFSET / (1024 << wanted) + 1;
+        let block = JournalDevice::log_block(1024 << wanted);
         Ok(JournalArea::external(self.0.clone(), block, own.s_blocks_count_lo.get()))
     }
 }

@@ -1,26 +1,13 @@
 //! The options of a mount.
 
-use std::fmt;
-use std::sync::Arc;
-
 use base::Nanos;
-use block::Queue;
 use fscrypt::KeyRing;
 use jbd2::{CommitRecord, JournalIo, JournalMode};
 use vfs::direct::DirectOptions;
 
+use crate::journal_device::JournalDevice;
 use crate::sb::bh_lru::BhLru;
 use crate::sb::legacy::LegacyLookups;
-
-/// The device of an external journal. Cheap to clone.
-#[derive(Clone)]
-pub struct JournalDevice(pub Arc<Queue>);
-
-impl fmt::Debug for JournalDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "JournalDevice({} sectors)", self.0.info().sectors)
-    }
-}
 
 /// How to mount.
 #[derive(Clone, Debug)]

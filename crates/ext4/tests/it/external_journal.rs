@@ -9,7 +9,8 @@ use base::Sector;
 use block::{Device, DeviceInfo, Queue};
 use cache::PageCacheConfig;
 use device::{MemoryDevice, Partition};
-use ext4::{CheckOptions, Ext4, JournalDevice, MountOptions};
+use ext4::mkfs::plan;
+use ext4::{CheckOptions, Ext4, ExternalJournal, JournalDevice, MkfsOptions, MountOptions};
 use rt::Cx;
 use testkit::crash::CrashConfig;
 use testkit::format::{Format, Recording};
@@ -18,15 +19,20 @@ use testkit::lvm::Loop;
 use testkit::{newest, trials};
 use vfs::FileSystem;
 
+use crate::mkfs::{SEED_TEXT, UUID, UUID_TEXT, around, differences, write};
 use crate::support::{create, queue};
 
 /// Bytes of the file system; the journal's device has the rest.
 const DATA: u64 = 24 << 20;
 const LOG: u64 = 5 << 20;
 
-/// By the bytes of a block.
+/// Blocks of so many bytes.
 #[derive(Clone, Copy, Debug)]
-struct External(u32);
+struct External {
+    block: u32,
+    /// We have made it, not mke2fs.
+    ours: bool,
+}
 
 fn parts(device: &Arc<dyn Device>) -> [Arc<dyn Device>; 2] {
     let (data, all) = (DATA / 512, device.info().sectors);
@@ -36,10 +42,28 @@ fn parts(device: &Arc<dyn Device>) -> [Arc<dyn Device>; 2] {
 }
 
 impl External {
-    /// Both parts, made by mke2fs.
+    /// Both parts.
     fn files(&self) -> [tempfile::NamedTempFile; 2] {
+        if self.ours {
+            let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(DATA + LOG));
+            let [data, log] = parts(&device);
+            rt::testing::world(|cx| {
+                let [data, log] = [data, log].map(|part| queue(cx, part));
+                make(cx, &data, &log, &self.mkfs()).expect("made");
+            });
+            let mut image = vec![0; (DATA + LOG) as usize];
+            rt::testing::world(|cx| {
+                let whole = queue(cx, device.clone());
+                for (at, part) in image.chunks_mut(1 << 20).enumerate() {
+                    let start = Sector::from_bytes((at << 20) as u64);
+                    part.copy_from_slice(&whole.read(cx, start, part.len()).expect("read"));
+                }
+            });
+            let (data, log) = image.split_at(DATA as usize);
+            return [data, log].map(testkit::image::write);
+        }
         let [data, log] = [(); 2].map(|()| tempfile::NamedTempFile::new().expect("a file"));
-        let block = self.0.to_string();
+        let block = self.block.to_string();
         judge::mke2fs(log.path(), LOG, &["-b", &block, "-O", "journal_dev"]);
         let device = Loop::new(log.path());
         let journal = format!("device={}", device.name());
@@ -48,10 +72,42 @@ impl External {
         [data, log]
     }
 
+    fn mkfs(&self) -> MkfsOptions {
+        MkfsOptions { block_size: Some(self.block), ..MkfsOptions::default() }
+    }
+
     fn options(&self, log: &Arc<Queue>) -> MountOptions {
         let journal = Some(JournalDevice(log.clone()));
         MountOptions { journal, ..MountOptions::default() }
     }
+}
+
+/// Makes a journal device and a file system that logs there.
+fn make(
+    cx: &mut Cx,
+    data: &Arc<Queue>,
+    log: &Arc<Queue>,
+    options: &MkfsOptions,
+) -> Result<(), String> {
+    let device = MkfsOptions { features: "journal_dev".into(), ..options.clone() };
+    ext4::mkfs(cx, log, &device).map_err(|error| error.to_string())?;
+    make_on(cx, data, log, options)
+}
+
+/// Makes a file system that logs to a device that is there.
+fn make_on(
+    cx: &mut Cx,
+    data: &Arc<Queue>,
+    log: &Arc<Queue>,
+    options: &MkfsOptions,
+) -> Result<(), String> {
+    let log = JournalDevice(log.clone());
+    let facts = log.free_for(cx, options.uuid).map_err(|error| error.to_string())?;
+    let (uuid, block_size) = (facts.uuid, facts.block_size);
+    let external_journal = Some(ExternalJournal { uuid, block_size, number: 0 });
+    let options = MkfsOptions { external_journal, ..options.clone() };
+    let report = ext4::mkfs(cx, data, &options).map_err(|error| error.to_string())?;
+    log.enter(cx, report.uuid).map_err(|error| error.to_string())
 }
 
 /// Both parts behind each other, on a device with a volatile cache.
@@ -120,7 +176,8 @@ impl Format for External {
 /// Method: tasks do anything to the same names; cut at flushes and at random, both judges.
 #[test]
 fn cuts_over_both_devices_are_recovered() {
-    for (seed, cell) in [External(4096), External(1024)].into_iter().enumerate() {
+    let cells = [(4096, false), (1024, true)].map(|(block, ours)| External { block, ours });
+    for (seed, cell) in cells.into_iter().enumerate() {
         let seed = seed as u64;
         let run = Recording { cell, seed, bytes: DATA + LOG, cache: 4 << 20 };
         let config = CrashConfig { random: 10, at_flushes_max: 15, ..CrashConfig::new(seed) };
@@ -133,7 +190,7 @@ fn cuts_over_both_devices_are_recovered() {
 #[test]
 fn another_journal_is_refused() {
     rt::testing::world(|cx| {
-        let cell = External(4096);
+        let cell = External { block: 4096, ours: false };
         let device: Arc<dyn Device> = joined(&cell.files());
         let [data, log] = parts(&device).map(|part| queue(cx, part));
         let other: Arc<dyn Device> = joined(&cell.files());
@@ -170,8 +227,8 @@ fn another_journal_is_refused() {
 /// which we recover; we write, are cut off, and the kernel recovers.
 #[test]
 fn journals_are_recovered_in_turns_with_the_kernel() {
-    for block in [4096, 1024] {
-        let cell = External(block);
+    for (block, ours) in [(4096, true), (1024, false)] {
+        let cell = External { block, ours };
         let files = cell.files();
         let mount = |log: &Loop| {
             let options = format!("rw,journal_path={}", log.name());
@@ -215,4 +272,143 @@ fn journals_are_recovered_in_turns_with_the_kernel() {
         }
         judged(files[0].path(), files[1].path()).expect("e2fsck");
     }
+}
+
+/// Runs mke2fs, the host's or the newest one, at the time and with the seed of the tests of mkfs.
+fn mke2fs(newest: bool, args: &[&str]) {
+    let mut command = match newest {
+        true => newest::command("mke2fs"),
+        false => std::process::Command::new("mke2fs"),
+    };
+    let seed = format!("hash_seed={SEED_TEXT},lazy_itable_init=0,lazy_journal_init=0");
+    let fixed = ["-q", "-F", "-U", UUID_TEXT, "-E", &seed];
+    let time = crate::mkfs::NOW.to_string();
+    let output = command.env("E2FSPROGS_FAKE_TIME", time).args(fixed).args(args).output();
+    let output = output.expect("mke2fs runs");
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The bytes that differ, but for `s_kbytes_written`, which mke2fs counts with `metadata_csum`, and
+/// the checksum over it.
+fn unlike(ours: &Path, theirs: &Path) -> Vec<u64> {
+    // With blocks of 1 KiB the second group has a copy of the superblock.
+    let supers = [1024, 8193 * 1024];
+    let differs = |at: &u64| {
+        let offset = supers.iter().find_map(|start| at.checked_sub(*start).filter(|&n| n < 1024));
+        !matches!(offset, Some(0x178..0x180 | 0x3fc..0x400))
+    };
+    differences(ours, theirs).into_iter().filter(differs).collect()
+}
+
+/// Goal: a journal device, and a file system on it, are those of mke2fs, byte by byte. Method: same
+/// options, UUID, seed and time; the host's mke2fs and the newest; over noise, that must go.
+#[test]
+fn what_mkfs_makes_is_that_of_mke2fs() {
+    let scratch = crate::common::Scratch::new();
+    let [ours, theirs, fs, their_fs] = ["a", "b", "c", "d"].map(|name| scratch.path(name));
+    let name = |path: &Path| path.to_str().expect("a name").to_string();
+    let noise = vec![0x5a; LOG as usize + 3 * 1024];
+    let cases = [
+        (Some(1024), "journal_dev", false),
+        (Some(2048), "journal_dev,metadata_csum", true),
+        (Some(4096), "journal_dev", true),
+        (None, "journal_dev,metadata_csum", false),
+    ];
+    for (block_size, features, newest) in cases {
+        let case = format!("{block_size:?} {features} {newest}");
+        let features = features.to_string();
+        let options =
+            MkfsOptions { block_size, features, label: "jl".into(), ..MkfsOptions::default() };
+        std::fs::write(&theirs, &noise).expect("written");
+        let block = block_size.map(|size| size.to_string());
+        let mut args = vec!["-O", &options.features, "-L", "jl"];
+        args.extend(block.iter().flat_map(|block| ["-b", block.as_str()]));
+        let path = name(&theirs);
+        args.push(&path);
+        mke2fs(newest, &args);
+        let made = plan(&options, &around(noise.len() as u64)).expect("possible");
+        write(&made, &ours, noise.len() as u64);
+        // What is behind the last whole page is nobody's.
+        std::fs::File::options()
+            .write(true)
+            .open(&theirs)
+            .and_then(|f| f.set_len(LOG))
+            .expect("cut");
+        assert_eq!(made.zeroes, [(0, LOG)], "{case}");
+        assert_eq!(unlike(&ours, &theirs), [0; 0], "{case}");
+
+        let device = Loop::new(&theirs);
+        std::fs::write(&their_fs, vec![0; DATA as usize]).expect("written");
+        let journal = format!("device={}", device.name());
+        mke2fs(newest, &["-t", "ext4", "-J", &journal, &name(&their_fs)]);
+        let number = std::os::unix::fs::MetadataExt::rdev(
+            &std::fs::metadata(device.name()).expect("a device"),
+        ) as u32;
+        drop(device);
+        let block_size = made.report.block_size;
+        let external_journal = Some(ExternalJournal { uuid: UUID, block_size, number });
+        let options = MkfsOptions { external_journal, ..MkfsOptions::default() };
+        let made = plan(&options, &around(DATA)).expect("possible");
+        write(&made, &fs, DATA);
+        assert_eq!(unlike(&fs, &their_fs), [0; 0], "{case}");
+        rt::testing::world(|cx| {
+            let device = MemoryDevice::new(LOG);
+            device.load(&std::fs::read(&ours).expect("read")[..LOG as usize]);
+            let device = Arc::new(device);
+            JournalDevice(queue(cx, device.clone())).enter(cx, UUID).expect("entered");
+            std::fs::write(&ours, device.snapshot()).expect("written");
+        });
+        assert_eq!(unlike(&ours, &theirs), [0; 0], "{case}");
+        judged(&fs, &ours).expect("e2fsck");
+        let told = judge::run_ok("dumpe2fs", &[&ours]);
+        assert!(told.contains(&format!("Journal users:            {UUID_TEXT}")), "{told}");
+        let told = judge::run_ok("tune2fs", &[&"-l", &fs]);
+        assert!(told.contains(&format!("Journal UUID:             {UUID_TEXT}")), "{told}");
+    }
+}
+
+/// Goal: a journal that a file system cannot log to is refused before the file system is touched.
+#[test]
+fn a_journal_of_another_is_not_taken() {
+    rt::testing::world(|cx| {
+        let cell = External { block: 4096, ours: true };
+        let device: Arc<dyn Device> = joined(&cell.files());
+        let [data, log] = parts(&device).map(|part| queue(cx, part));
+        let before = data.read(cx, Sector(0), 1 << 20).expect("read").to_vec();
+        let refused = |cx: &mut Cx, options: MkfsOptions| {
+            make_on(cx, &data, &log, &options).expect_err("refused")
+        };
+        let text = refused(cx, cell.mkfs());
+        assert!(text.contains("is that of file system"), "{text}");
+        let user = JournalDevice(log.clone()).facts(cx).expect("a journal").users[0];
+        let same = MkfsOptions { uuid: Some(user), ..cell.mkfs() };
+        let text = refused(cx, MkfsOptions { block_size: Some(1024), ..same.clone() });
+        assert!(text.contains("has blocks of 4096"), "{text}");
+        let text = refused(cx, MkfsOptions { features: "^has_journal".into(), ..same.clone() });
+        assert!(text.contains("needs has_journal"), "{text}");
+        assert_eq!(data.read(cx, Sector(0), 1 << 20).expect("read").to_vec(), before);
+        // The same file system again, which needs no -b.
+        make_on(cx, &data, &log, &MkfsOptions { block_size: None, ..same.clone() }).expect("made");
+
+        // Its log holds something.
+        let config = PageCacheConfig::with_limit(4 << 20);
+        let fs = Ext4::mount_alone(cx, &data, config, cell.options(&log)).expect("mounted");
+        let root = fs.root();
+        create(cx, &*fs, root, "a");
+        fs.sync(cx).expect("synced");
+        fs.shutdown_hard();
+        let text = refused(cx, same.clone());
+        assert!(text.contains("is not empty"), "{text}");
+        JournalDevice(log.clone()).leave(cx, user).expect("left");
+        assert!(JournalDevice(log.clone()).facts(cx).expect("a journal").users.is_empty());
+        let text = JournalDevice(data.clone()).facts(cx).expect_err("none").to_string();
+        assert!(text.contains("holds no external journal"), "{text}");
+        let options = MkfsOptions { features: "journal_dev".into(), ..MkfsOptions::default() };
+        let small = queue(cx, Arc::new(MemoryDevice::new(1 << 19)));
+        let text = ext4::mkfs(cx, &small, &options).expect_err("too small").to_string();
+        assert!(text.contains("512 blocks is not in 1024"), "{text}");
+        let options = MkfsOptions { features: "journal_dev,quota".into(), ..options };
+        let text = ext4::mkfs(cx, &log, &options).expect_err("a file system's").to_string();
+        assert!(text.contains("metadata_csum alone"), "{text}");
+    });
 }

@@ -13,21 +13,21 @@ use ext4::mkfs::{FsType, MkfsError, MkfsOptions, Plan, Surroundings, plan};
 use rt::{Runtime, World, WorldConfig};
 use testkit::judge::LoopMount;
 
-const UUID: [u8; 16] = *b"\x11\x22\x33\x44\x55\x66\x47\x88\x89\xaa\xbb\xcc\xdd\xee\xff\x01";
-const UUID_TEXT: &str = "11223344-5566-4788-89aa-bbccddeeff01";
+pub const UUID: [u8; 16] = *b"\x11\x22\x33\x44\x55\x66\x47\x88\x89\xaa\xbb\xcc\xdd\xee\xff\x01";
+pub const UUID_TEXT: &str = "11223344-5566-4788-89aa-bbccddeeff01";
 const SEED: [u8; 16] = *b"\xa1\xa2\xa3\xa4\xa5\xa6\x47\xa8\x89\xaa\xab\xac\xad\xae\xaf\xa0";
-const SEED_TEXT: &str = "a1a2a3a4-a5a6-47a8-89aa-abacadaeafa0";
-const NOW: i64 = 1_700_000_000;
+pub const SEED_TEXT: &str = "a1a2a3a4-a5a6-47a8-89aa-abacadaeafa0";
+pub const NOW: i64 = 1_700_000_000;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-fn around(bytes: u64) -> Surroundings {
+pub fn around(bytes: u64) -> Surroundings {
     let now = Timespec { sec: NOW, nsec: 0 };
     Surroundings { device_bytes: bytes, sector: 512, now, uuid: UUID, hash_seed: SEED }
 }
 
 /// Carries a plan out on a new sparse file.
-fn write(plan: &Plan, path: &Path, bytes: u64) {
+pub fn write(plan: &Plan, path: &Path, bytes: u64) {
     let _ = std::fs::remove_file(path);
     let file = OpenOptions::new().create_new(true).write(true).open(path).expect("a new file");
     file.set_len(bytes).expect("a sparse file");
@@ -237,7 +237,7 @@ fn allowed_difference(case: &Case, geometry: &Geometry, offset: u64) -> Option<&
 }
 
 /// The byte ranges in which two files differ; holes are skipped.
-fn differences(a: &Path, b: &Path) -> Vec<u64> {
+pub fn differences(a: &Path, b: &Path) -> Vec<u64> {
     let (a, b) = (File::open(a).expect("a file"), File::open(b).expect("a file"));
     // mke2fs cuts a new file to the blocks that it uses, which the superblocks compare.
     let len = |file: &File| file.metadata().expect("metadata").len();

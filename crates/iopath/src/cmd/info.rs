@@ -69,6 +69,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             }
             Content::Other(name, hint) => {
                 fact("format", json!(name));
+                for (key, value) in storage::journal_facts(app, &storage)? {
+                    fact(key, value);
+                }
                 fact("hint", json!(hint));
             }
             Content::Partitioned(table) => {

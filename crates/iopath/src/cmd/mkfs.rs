@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ext4::format::casefold::Encoding;
+use ext4::format::features::{Compat, Incompat};
 use ext4::{FsType, MkfsOptions, MkfsReport};
 use serde_json::{Value, json};
 
 use crate::app::{App, EngineArg};
 use crate::build::output::Output;
 use crate::build::{self, Content, Filled, Moment, Recipe, Report, SourceOptions, recipe};
+use crate::journal_arg::{FreeJournal, JournalArg};
 use crate::storage::{self, Storage};
 use crate::target::{Target, TargetPath};
 use crate::text;
@@ -34,6 +36,8 @@ Examples:
   SOURCE_DATE_EPOCH=0 iopath mkfs -d tree --owner-map table.txt disk.img
   iopath mkfs -t ext3 -b 1024 -L boot disk.img@1
   iopath mkfs -O ^has_journal,orphan_file --size 1G disk.img
+  iopath mkfs -O journal_dev -b 4096 /dev/sdc
+  iopath mkfs -J device=/dev/sdc /dev/sdb
   iopath mkfs -O casefold -E encoding=utf8,encoding_flags=strict --size 1G disk.img
   iopath mkfs -t xfs --compat 7.2 --size 1G disk.img
   iopath mkfs -t xfs -d rtinherit=1 -r rtdev=/dev/sdc,extsize=1m /dev/sdb
@@ -50,7 +54,8 @@ pub struct Options {
     /// Size of the image, e.g. 64M; it is made or emptied
     #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
     size: Option<u64>,
-    /// Changes to the features of the type: NAME,^NAME,..
+    /// Changes to the features of the type: NAME,^NAME,..; journal_dev makes the journal of another
+    /// file system
     #[arg(short = 'O', value_name = "FEATURES", default_value = "", hide_default_value = true)]
     features: String,
     /// encoding=utf8 or utf8-12.1 for the feature casefold, encoding_flags=strict
@@ -75,9 +80,10 @@ pub struct Options {
     /// Number of inodes
     #[arg(short = 'N', value_name = "COUNT")]
     inodes: Option<u32>,
-    /// Size of the journal
-    #[arg(short = 'J', value_name = "SIZE", value_parser = text::parse_size)]
-    journal: Option<u64>,
+    /// Size of the journal (size=MIB as for mke2fs), or device=TARGET, device=UUID=..,
+    /// device=LABEL=.. for an external one that -O journal_dev made
+    #[arg(short = 'J', value_name = "SIZE|WORD")]
+    journal: Option<JournalArg>,
     /// Share of the space that only root may use, percent (5 without); for xfs finobt=, rmapbt=,
     /// reflink=, bigtime=, inobtcount=, autofsck=, uuid=, metadir=, uquota, gquota, pquota,
     /// uqnoenforce, gqnoenforce, pqnoenforce
@@ -186,13 +192,15 @@ fn number<T: std::str::FromStr>(letter: char, text: &Option<String>) -> Result<O
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let target = TargetPath::parse(&options.target)?.target;
     let (_, from) = options.data()?;
-    let mut recipe = recipe(app, options)?;
+    let journal = open_journal(app, options)?;
+    let mut recipe = recipe(app, options, journal.as_ref())?;
     if !options.force {
         let anew = options.size.is_some() || from.source.is_some();
         refuse_occupied(app, &target, anew)?;
     }
     if from.source.is_some() {
         let filled = build(app, options, &from, &target, recipe)?;
+        enter(app, journal.as_ref(), &filled.report)?;
         show(app, &target, &filled.report, Some(&filled))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -214,8 +222,26 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     // A file that was just made or emptied reads as zeros.
     recipe.on_zeros(options.size.is_some() && is_file);
     let report = recipe.make(app.cx, &storage.queue).with_context(|| target.to_string())?;
+    enter(app, journal.as_ref(), &report)?;
     show(app, &target, &report, None)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the external journal, where one is named.
+fn open_journal(app: &mut App, options: &Options) -> Result<Option<FreeJournal>> {
+    let (Some(journal), Kind::Ext(_)) = (&options.journal, options.kind) else { return Ok(None) };
+    let uuid = options.uuid.as_deref().map(parse_uuid).transpose()?;
+    journal.open(app, uuid)
+}
+
+/// Makes the new file system the user of its external journal.
+fn enter(app: &mut App, journal: Option<&FreeJournal>, report: &Report) -> Result<()> {
+    match (journal, report) {
+        (Some(journal), Report::Ext(report)) => {
+            journal.device.enter(app.cx, report.uuid).context("the external journal")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes a file system with what `-d` names in it: on a new file, that takes the target's place at
@@ -274,10 +300,13 @@ fn build(
 }
 
 /// What the options ask for.
-fn recipe(app: &mut App, options: &Options) -> Result<Recipe> {
+fn recipe(app: &mut App, options: &Options, journal: Option<&FreeJournal>) -> Result<Recipe> {
     let uuid = options.uuid.as_deref().map(parse_uuid).transpose()?;
     let kind = match options.kind {
-        Kind::Ext(kind) => recipe::Kind::Ext(ext_options(options, kind, uuid)?),
+        Kind::Ext(kind) => recipe::Kind::Ext(MkfsOptions {
+            external_journal: journal.map(|journal| journal.facts),
+            ..ext_options(options, kind, uuid)?
+        }),
         Kind::Xfs => recipe::Kind::Xfs(xfs_options(app, options, uuid)?),
     };
     let mut beside = |word: Option<&str>| match (&kind, word) {
@@ -317,7 +346,7 @@ fn ext_options(options: &Options, kind: FsType, uuid: Option<[u8; 16]>) -> Resul
         encoding: encoding(options)?,
         label: options.label.clone(),
         uuid,
-        journal_size: options.journal,
+        journal_size: options.journal.as_ref().and_then(JournalArg::size),
         reserved_percent: number('m', &options.reserved)?.unwrap_or(5.0),
         ..MkfsOptions::default()
     })
@@ -480,6 +509,14 @@ fn show(app: &mut App, target: &Target, report: &Report, filled: Option<&Filled>
 fn describe(target: &Target, report: &MkfsReport) -> (Value, String) {
     let size = report.blocks_count * u64::from(report.block_size);
     let features = report.features.to_string();
+    let is_journal = report.features.incompat.contains(Incompat::JOURNAL_DEV);
+    let outside = report.features.compat.contains(Compat::HAS_JOURNAL);
+    let journal = match report.journal_blocks {
+        _ if is_journal => "an external journal".to_string(),
+        0 if outside => format!("{} inodes, journal on a device of its own", report.inodes_count),
+        0 => format!("{} inodes, no journal", report.inodes_count),
+        blocks => format!("{} inodes, journal of {blocks} blocks", report.inodes_count),
+    };
     let facts = json!({
         "target": target.to_string(),
         "size": size,
@@ -492,12 +529,10 @@ fn describe(target: &Target, report: &MkfsReport) -> (Value, String) {
         "features": features.split(' ').collect::<Vec<_>>(),
     });
     let line = format!(
-        "{target}: {}, {} blocks of {} bytes, {} inodes, journal of {} blocks, UUID {}",
+        "{target}: {}, {} blocks of {} bytes, {journal}, UUID {}",
         text::size(size),
         report.blocks_count,
         report.block_size,
-        report.inodes_count,
-        report.journal_blocks,
         storage::uuid_text(&report.uuid)
     );
     (facts, line)

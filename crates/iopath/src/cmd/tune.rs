@@ -6,15 +6,18 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use ext4::format::RawSuper;
+use ext4::format::features::Compat;
 use repair::tune as ext;
 use serde_json::json;
 use xfs::tune::TuneOptions;
 
 use super::{resize, undoable};
 use crate::app::App;
-use crate::storage::{Known, Storage};
+use crate::journal_arg::JournalArg;
+use crate::session;
+use crate::storage::{Known, Storage, uuid_text};
 use crate::target::TargetPath;
-use crate::text;
 
 /// Change label, UUID, defaults and features of a file system
 #[derive(Args)]
@@ -29,6 +32,8 @@ Examples:
   iopath tune -L archive disk.img
   iopath tune -U random disk.img@1
   iopath tune -O metadata_csum,^fast_commit disk.img
+  iopath tune -J device=/dev/sdc /dev/sdb
+  iopath tune -O ^has_journal -o journal_path=/dev/sdc /dev/sdb
   iopath tune -O bigtime,nrext64 xfs.img")]
 pub struct Options {
     /// Image, device or partition: TARGET
@@ -76,9 +81,10 @@ pub struct Options {
     /// ext: make a journal, as -O has_journal
     #[arg(short = 'j')]
     journal: bool,
-    /// ext: make a journal of so many bytes, e.g. 64M
-    #[arg(short = 'J', long, value_name = "SIZE", value_parser = text::parse_size)]
-    journal_size: Option<u64>,
+    /// ext: make a journal of so many bytes, e.g. 64M, or log to device=TARGET, device=UUID=..,
+    /// device=LABEL=..
+    #[arg(short = 'J', long, value_name = "SIZE|WORD")]
+    journal_size: Option<JournalArg>,
     /// ext: undo file that is kept; iopath undo reverts the change with it
     #[arg(short = 'z', long, value_name = "FILE")]
     undo_file: Option<PathBuf>,
@@ -146,7 +152,8 @@ impl Options {
             mount_options: self.mount_options.clone(),
             mount_text: self.mount_text.clone(),
             features,
-            journal_bytes: self.journal_size,
+            journal_bytes: self.journal_size.as_ref().and_then(JournalArg::size),
+            external_journal: None,
         }
     }
 }
@@ -159,10 +166,58 @@ fn tune_ext(
 ) -> Result<()> {
     let named = || storage.target.to_string();
     resize::make_clean(app, storage, true)?;
-    let plan = ext::plan(app.cx, &storage.queue, wanted).with_context(named)?;
+    let raw = super_block(app, storage)?;
+    let old = left_journal(app, storage, &raw, options)?;
+    let new = match &options.journal_size {
+        Some(journal) => journal.open(app, Some(raw.s_uuid))?,
+        None => None,
+    };
+    let external_journal = new.as_ref().map(|journal| journal.facts);
+    let wanted = ext::TuneOptions { external_journal, ..wanted.clone() };
+    let plan = ext::plan(app.cx, &storage.queue, &wanted).with_context(named)?;
     plan.prepare(app.cx, &storage.queue).with_context(named)?;
     plan.judge(app.cx, &storage.queue).with_context(named)?;
-    undoable::carry_out(app, storage, &plan.plan, options.undo_file.as_deref())
+    undoable::carry_out(app, storage, &plan.plan, options.undo_file.as_deref())?;
+    if let Some(journal) = old {
+        journal.leave(app.cx, raw.s_uuid).context("the external journal")?;
+    }
+    if let Some(journal) = new {
+        journal.device.enter(app.cx, raw.s_uuid).context("the external journal")?;
+    }
+    Ok(())
+}
+
+fn super_block(app: &mut App, storage: &Storage) -> Result<RawSuper> {
+    let start = storage.start(app, 4096)?;
+    let raw = start.get(1024..2048).and_then(RawSuper::read);
+    raw.with_context(|| format!("{}: too short for a superblock", storage.target))
+}
+
+/// The device of the external journal that goes: the file system's entry there goes too.
+fn left_journal(
+    app: &mut App,
+    storage: &Storage,
+    raw: &RawSuper,
+    options: &Options,
+) -> Result<Option<ext4::JournalDevice>> {
+    let goes = options.features.iter().any(|word| word == "^has_journal");
+    let has = raw.features().compat.contains(Compat::HAS_JOURNAL);
+    if !goes || !has || raw.s_journal_inum.get() != 0 {
+        return Ok(None);
+    }
+    let uuid = uuid_text(&raw.s_journal_uuid);
+    let Some(device) = session::journal_beside(app, true)? else {
+        bail!(
+            "{}: its journal is {uuid}, on a device of its own: name that device by `-o \
+             journal_path=DEVICE`, so that its entry there goes",
+            storage.target
+        );
+    };
+    let facts = device.facts(app.cx).context("the external journal")?;
+    if facts.uuid != raw.s_journal_uuid {
+        bail!("{}: its journal is {uuid}, not {}", storage.target, uuid_text(&facts.uuid));
+    }
+    Ok(Some(device))
 }
 
 fn tune_xfs(

@@ -88,10 +88,20 @@ fn case_is_ignored_by_the_command_and_through_a_mount() {
 #[test]
 fn the_device_of_a_journal_is_named() {
     let (_dir, text) = bash(
-        "truncate -s 5M log; mke2fs -q -F -b 1024 -O journal_dev log
+        "iopath mkfs -O journal_dev -b 1024 -L jl --size 5M log; iopath info log
          loop=$(losetup --find --show log)
-         truncate -s 16M v.img; mke2fs -q -F -t ext4 -b 1024 -J device=$loop v.img
+         iopath mkfs -J device=LABEL=jl --size 16M v.img
          blockdev --flushbufs $loop; losetup --detach $loop
+         iopath info log; iopath mkfs -J device=log --size 16M w.img && exit 1
+         iopath mkfs -J device=v.img --size 16M w.img && exit 1
+         iopath ls log && exit 1; test ! -e w.img
+         iopath mkfs -O journal_dev -b 1024 --size 5M other; mkdir tree; echo in >tree/in
+         iopath mkfs -d tree -J device=other w.img; iopath cat -o journal_path=other w.img:/in
+         e2fsck -fn -j other w.img
+         iopath tune -O ^has_journal w.img && exit 1
+         iopath tune -O ^has_journal -o journal_path=other w.img; e2fsck -fn w.img
+         dumpe2fs other | grep 'Journal users' && exit 1
+         iopath tune -J device=other w.img; e2fsck -fn -j other w.img; dumpe2fs other
          echo one >one; cksum v.img log >before
          iopath cp one v.img:/ && exit 1
          cksum v.img log | cmp before; iopath ls v.img:/
@@ -99,5 +109,8 @@ fn the_device_of_a_journal_is_named() {
          iopath check -o journal_path=log v.img; e2fsck -fn -j log v.img",
     );
     assert!(text.contains("`-o journal_path=DEVICE` names the device of a journal"), "{text}");
-    assert!(text.contains("\none\n"), "{text}");
+    assert!(text.contains("\none\n") && text.contains("\nin\n"), "{text}");
+    assert!(text.contains("journal of ext3 or ext4") && text.contains("users: "), "{text}");
+    assert!(text.contains("is that of file system"), "{text}");
+    assert!(text.contains("holds no external journal"), "{text}");
 }

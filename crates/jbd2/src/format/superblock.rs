@@ -208,6 +208,13 @@ impl Superblock {
         Ok(())
     }
 
+    /// [`emit`](Superblock::emit), with zeros in the places of users that are none any more.
+    pub fn emit_users(&self, bytes: &mut [u8]) {
+        let raw = raw::view_mut::<raw::Superblock>(bytes).expect("a block holds a superblock");
+        raw.s_users.fill(0);
+        self.emit(bytes);
+    }
+
     /// Writes the fields that it owns over `bytes` and sets the checksum. The rest stays.
     ///
     /// # Panics

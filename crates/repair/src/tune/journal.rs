@@ -2,6 +2,7 @@
 
 use base::Ino;
 use base::Timespec;
+use ext4::ExternalJournal;
 use ext4::format::extent::FileRun;
 use ext4::format::features::Incompat;
 use ext4::format::inode::EXTRA_SIZE;
@@ -18,11 +19,16 @@ use crate::volume::{EditError, refuse};
 const BLOCKS_MIN: u64 = 1024;
 
 impl Relayout<'_> {
-    /// Frees the journal's blocks, and empties its inode.
+    /// Frees the journal's blocks, and empties its inode; an external one is named no more.
     ///
     /// # Errors
-    /// Damage; a journal on another device, or in an unusual inode.
+    /// Damage; a journal in an unusual inode.
     pub fn drop_journal(&mut self) -> Result<(), EditError> {
+        if self.v.g.external_journal() {
+            self.raw.s_journal_uuid = [0; 16];
+            self.raw.s_journal_dev.set(0);
+            return Ok(());
+        }
         let ino = self.v.g.journal_ino;
         if ino != JOURNAL_INO {
             return refuse(format!("its journal is no inode {JOURNAL_INO}, but {ino}"));
@@ -41,6 +47,22 @@ impl Relayout<'_> {
         self.raw.s_journal_inum.set(0);
         self.raw.s_jnl_backup_type = 0;
         self.raw.s_jnl_blocks.iter_mut().for_each(|word| word.set(0));
+        Ok(())
+    }
+
+    /// Names an external journal.
+    ///
+    /// # Errors
+    /// Its blocks have another size.
+    pub fn name_journal(&mut self, journal: &ExternalJournal) -> Result<(), EditError> {
+        if journal.block_size != self.g.block_size {
+            return refuse(format!(
+                "blocks of {} bytes, but the external journal has blocks of {}",
+                self.g.block_size, journal.block_size
+            ));
+        }
+        self.raw.s_journal_uuid = journal.uuid;
+        self.raw.s_journal_dev.set(journal.number);
         Ok(())
     }
 
