@@ -46,12 +46,12 @@ mod system;
 mod verity;
 mod xattrs;
 
+pub use encryption::Policies;
 pub use findings::{CheckReport, Finding};
 pub use rule::{Rule, Severity};
 
 use block_map::BlockMap;
 use dirs::DirRecord;
-use encryption::Policies;
 use inodes::InodeMap;
 use io::Io;
 use quota::Usage;

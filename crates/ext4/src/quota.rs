@@ -55,7 +55,7 @@ pub(crate) struct QuotaFile {
 
 impl Geometry {
     /// Is this inode's usage counted? Those of the file system itself are not.
-    pub(crate) fn is_charged(&self, ino: u32) -> bool {
+    pub fn is_charged(&self, ino: u32) -> bool {
         let system = ino == self.orphan_file_ino || self.quota_inos.contains(&ino);
         ino == ROOT_INO || ino >= self.first_ino && !system
     }

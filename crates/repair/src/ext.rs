@@ -29,6 +29,7 @@ mod inodes;
 mod journal;
 pub mod map;
 mod map_build;
+mod quotas;
 mod super_block;
 mod system;
 mod totals;
@@ -83,6 +84,10 @@ pub struct Fs<'a> {
     from_copy: bool,
     /// Older copies of blocks, once they were asked for.
     history: Option<History>,
+    /// The encryption policies that were seen.
+    policies: ext4::Policies,
+    /// The encryption context of the inode at hand.
+    context: Option<Vec<u8>>,
     /// What is known of the names.
     tree: Tree,
     /// The round found an inode that it had not read: the next one reads it.

@@ -6,20 +6,23 @@
 //! has about a million such words among 2^32: a wrong match is a matter of one in four thousand,
 //! and two matches are refused.
 
+/// The largest structure that is searched.
+const BYTES_MAX: usize = 4096;
 /// Bits of a byte.
 const BITS: usize = 8;
 
 /// Finds the one byte of `bytes` whose change makes `sum` answer what `stored` answers, and answers
 /// the corrected bytes. Both are functions of the whole structure; `sum` must be a CRC of 32 bits
 /// over bytes at fixed places. A wrong byte in the stored checksum itself is found as well. None
-/// where no change or more than one fits.
+/// where no change or more than one fits, and for structures of more than 4 KiB, of which too many
+/// changes have one checksum.
 pub fn one_byte(
     bytes: &[u8],
     sum: impl Fn(&[u8]) -> u32,
     stored: impl Fn(&[u8]) -> u32,
 ) -> Option<Vec<u8>> {
     let gap = sum(bytes) ^ stored(bytes);
-    if gap == 0 {
+    if gap == 0 || bytes.len() > BYTES_MAX {
         return None;
     }
     let zero = vec![0; bytes.len()];

@@ -8,8 +8,9 @@ use super::rule::Rule;
 use crate::format::features::Incompat;
 use crate::format::{At, FileKind, InodeFlags, InodeValues};
 
-/// The policies seen so far. An inode notes the number of its own.
-#[derive(Default)]
+/// The policies seen so far. An inode notes the number of its own; that of an inode that is not
+/// encrypted is the default.
+#[derive(Default, Debug)]
 pub struct Policies(Vec<Policy>);
 
 /// Not encrypted.
@@ -18,6 +19,26 @@ const NONE: u16 = 0;
 const UNKNOWN: u16 = u16::MAX;
 
 impl Policies {
+    /// The number of an encrypted inode's policy, by its context; and what is wrong with that.
+    pub fn of(&mut self, context: Option<&[u8]>) -> (u16, Option<String>) {
+        match context.map(Context::parse) {
+            Some(Ok(context)) => (self.number(context.policy), None),
+            None => (UNKNOWN, Some("encrypted, without a context".into())),
+            Some(Err(error @ (Error::ContextSize(_) | Error::Version(_)))) => {
+                (UNKNOWN, Some(error.to_string()))
+            }
+            // Ciphers and flags that are not known may be those of a later time.
+            Some(Err(_)) => (UNKNOWN, None),
+        }
+    }
+
+    /// May a directory of policy `dir` name an inode of this policy and kind?
+    pub fn agree(dir: u16, policy: u16, kind: Option<FileKind>) -> bool {
+        let kinds = [FileKind::Regular, FileKind::Directory, FileKind::Symlink];
+        let special = !kind.is_some_and(|kind| kinds.contains(&kind));
+        dir == NONE || special || dir == policy || dir == UNKNOWN || policy == UNKNOWN
+    }
+
     fn number(&mut self, policy: Policy) -> u16 {
         let known = self.0.iter().position(|known| *known == policy);
         let index = known.unwrap_or_else(|| {
@@ -36,21 +57,13 @@ impl Checker<'_> {
         if !values.flags.contains(InodeFlags::ENCRYPT) {
             return;
         }
-        let context = context.as_deref().map(Context::parse);
-        self.inodes.get_mut(ino).policy = match &context {
-            Some(Ok(context)) => self.policies.number(context.policy),
-            _ => UNKNOWN,
-        };
-        let detail = match context {
-            _ if !self.g.features.incompat.contains(Incompat::ENCRYPT) => {
-                "encrypted, without the feature".into()
-            }
-            None => "encrypted, without a context".into(),
-            // Ciphers and flags that are not known may be those of a later time.
-            Some(Err(error @ (Error::ContextSize(_) | Error::Version(_)))) => error.to_string(),
-            Some(_) => return,
-        };
-        self.findings.add(Rule::EncryptionContext, At::Inode(Ino(ino.into())), detail);
+        let (policy, wrong) = self.policies.of(context.as_deref());
+        self.inodes.get_mut(ino).policy = policy;
+        let known = self.g.features.incompat.contains(Incompat::ENCRYPT);
+        let wrong = if known { wrong } else { Some("encrypted, without the feature".into()) };
+        if let Some(detail) = wrong {
+            self.findings.add(Rule::EncryptionContext, At::Inode(Ino(ino.into())), detail);
+        }
     }
 
     /// Whether directory `dir` is encrypted.
@@ -61,16 +74,7 @@ impl Checker<'_> {
     /// Checks that what an encrypted directory names has its policy.
     pub fn entry_policy(&mut self, dir: u32, ino: u32, at: At) {
         let (policy, found) = (self.inodes.get(dir).policy, self.inodes.get(ino));
-        let special = !matches!(
-            found.kind,
-            Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink)
-        );
-        if policy != NONE
-            && !special
-            && policy != found.policy
-            && found.policy != UNKNOWN
-            && policy != UNKNOWN
-        {
+        if !Policies::agree(policy, found.policy, found.kind) {
             let how = if found.policy == NONE { "not" } else { "otherwise" };
             let detail = format!("inode {ino} is {how} encrypted, its directory {dir} is");
             self.findings.add(Rule::EncryptionPolicy, at, detail);

@@ -308,7 +308,7 @@ impl Checker<'_> {
     }
 
     fn fast_symlink(&mut self, ino: u32, values: &InodeValues) -> Result<(), DeviceError> {
-        self.symlink_length(ino, values, target_len(&values.block, values));
+        self.symlink_length(ino, values, values.target_len(&values.block));
         self.count_blocks(ino, values, 0);
         Ok(())
     }
@@ -394,17 +394,13 @@ impl Checker<'_> {
             self.findings.corrupt(&CorruptKind::SymlinkSize { size, limit }.at(at));
             return Ok(());
         };
+        if size < BLOCK_AREA as u64 {
+            let detail = format!("a target of {size} bytes in a block: its place is the inode");
+            self.findings.add(Rule::InodeSymlink, at, detail);
+            return Ok(());
+        }
         let page = self.io.read(run.start, 1)?;
-        self.symlink_length(ino, values, target_len(&page, values));
+        self.symlink_length(ino, values, values.target_len(&page));
         Ok(())
     }
-}
-
-/// Bytes of the target that a symbolic link stores in `area`: an encrypted one says its length.
-fn target_len(area: &[u8], values: &InodeValues) -> u64 {
-    let len = match values.flags.contains(InodeFlags::ENCRYPT) {
-        true => fscrypt::stored_target(area).map_or(0, |target| target.len() + 2),
-        false => area.iter().position(|&byte| byte == 0).unwrap_or(area.len()),
-    };
-    len as u64
 }

@@ -75,7 +75,7 @@ const WHOLE_LEN: usize = 1 << 16;
 /// The length of an entry as it is stored in `block`. Of a whole block of 64 KiB, which 16 bits do
 /// not hold, 0xffff is stored, or 0.
 #[inline(always)]
-pub(super) fn whole_len(stored: u16, block: &[u8]) -> usize {
+pub fn whole_len(stored: u16, block: &[u8]) -> usize {
     let whole = block.len() == WHOLE_LEN && (stored == 0 || stored == u16::MAX);
     if whole { WHOLE_LEN } else { stored.into() }
 }

@@ -542,6 +542,19 @@ impl InodeValues {
         let in_inode = !self.flags.intersects(elsewhere);
         self.kind() == Some(FileKind::Symlink) && in_inode && self.size < BLOCK_AREA as u64
     }
+
+    /// Bytes of the target that a symbolic link stores in `area`, 0 where there is none: an
+    /// encrypted one says its length.
+    pub fn target_len(&self, area: &[u8]) -> u64 {
+        let len = match self.flags.contains(InodeFlags::ENCRYPT) {
+            true => match fscrypt::stored_target(area) {
+                Ok(target) if !target.is_empty() => target.len() + 2,
+                _ => 0,
+            },
+            false => area.iter().position(|&byte| byte == 0).unwrap_or(area.len()),
+        };
+        len as u64
+    }
 }
 
 /// The extra fields of a slot, zero where it has none; `i_extra_isize` is bounded by the slot.

@@ -8,7 +8,8 @@ use super::Fs;
 
 impl Fs<'_> {
     /// Takes a free block, near `goal` if there is one: at first one that no bitmap marks, so that
-    /// what may be somebody's lost data stays. None where the file system is full.
+    /// what may be somebody's lost data stays. With clusters it is the first block of a free one,
+    /// which is taken as a whole. None where the file system is full.
     ///
     /// # Errors
     /// The device's.
@@ -19,7 +20,7 @@ impl Fs<'_> {
             for step in 0..groups {
                 let group = ((u64::from(first) + u64::from(step)) % u64::from(groups)) as u32;
                 if let Some(block) = self.free_in_group(group, polite)? {
-                    self.used.set(block);
+                    self.used.set_run(block..block + u64::from(self.g.cluster_ratio));
                     return Ok(Some(block));
                 }
             }
@@ -30,15 +31,15 @@ impl Fs<'_> {
     fn free_in_group(&mut self, group: u32, polite: bool) -> Result<Option<u64>, DeviceError> {
         let desc = self.descs[group as usize];
         let start = self.g.group_first_block(group);
-        let count = u64::from(self.g.blocks_in_group(group));
+        let count = self.g.clusters_in_group(group) as usize;
         let uninit = desc.flags.contains(GroupFlags::BLOCK_UNINIT) && self.g.features.group_csum();
         let map = match polite && !uninit {
             true => self.view.read(desc.block_bitmap)?,
             false => vec![0; self.g.block_size as usize],
         };
         let mut bit = 0;
-        while let Some(free) = bitmap::find_next_zero(&map, bit, count as usize) {
-            let block = start + free as u64;
+        while let Some(free) = bitmap::find_next_zero(&map, bit, count) {
+            let block = start + ((free as u64) << self.g.cluster_bits());
             if !self.used.get(block) && !self.meta.get(block) {
                 return Ok(Some(block));
             }

@@ -3,8 +3,9 @@
 use block::DeviceError;
 use ext4::Rule;
 use ext4::format::features::Incompat;
-use ext4::format::inode::BASE_SIZE;
+use ext4::format::inode::{BASE_SIZE, BLOCK_AREA};
 use ext4::format::xattr::{self, Xattr, XattrArea};
+use ext4::format::{InodeFlags, InodeValues};
 
 use super::Fs;
 use crate::restore;
@@ -55,9 +56,12 @@ impl Fs<'_> {
     /// # Errors
     /// The device's.
     pub fn attributes(&mut self) -> Result<(), DeviceError> {
+        self.policies = Default::default();
         for ino in self.inodes.keys().copied().collect::<Vec<u32>>() {
+            self.context = None;
             self.inside(ino)?;
             self.attribute_block(ino)?;
+            self.encryption(ino);
         }
         let counted = std::mem::take(&mut self.shared);
         for (&block, &count) in &counted {
@@ -74,6 +78,60 @@ impl Fs<'_> {
         self.shared = counted;
         self.shared.retain(|_, count| *count > 0);
         Ok(())
+    }
+
+    /// Takes note of how an inode is encrypted. Without a context it is not: nothing could read it.
+    fn encryption(&mut self, ino: u32) {
+        let context = self.context.take();
+        if !self.inodes[&ino].flags.contains(InodeFlags::ENCRYPT) {
+            return;
+        }
+        let (policy, wrong) = self.policies.of(context.as_deref());
+        self.inodes.get_mut(&ino).expect("it is there").policy = policy;
+        let Some(detail) = wrong else { return };
+        let act = "take it as not encrypted";
+        let loss = "its content or its names, if they were encrypted: no key opens them";
+        if self.lossy(Rule::EncryptionContext, Self::at(ino), detail, act, loss) {
+            let inode = self.inodes.get_mut(&ino).expect("it is there");
+            inode.flags -= InodeFlags::ENCRYPT;
+            inode.policy = 0;
+        }
+    }
+
+    /// The bytes of content in an inode.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn inline_bytes(&mut self, ino: u32) -> Result<Vec<u8>, DeviceError> {
+        let slot = self.slot(ino)?;
+        let values = InodeValues::read(&slot, &self.g);
+        let mut bytes = values.block.to_vec();
+        bytes.extend(inline_tail(&slot, values.extra_isize).unwrap_or_default());
+        Ok(bytes)
+    }
+
+    /// Content leaves the inode, which is ready for a map then.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn outline(&mut self, ino: u32) -> Result<(), DeviceError> {
+        let mut slot = self.slot(ino)?;
+        let extra = usize::from(self.values(ino)?.extra_isize);
+        if let Some(area) = slot.get_mut(BASE_SIZE + extra..) {
+            let (mut list, _) = self.sound(area, XattrArea::Inode, false);
+            list.retain(|xattr| !xattr.is_inline_data());
+            xattr::emit(area, XattrArea::Inode, &list);
+        }
+        self.put_slot(ino, &slot)?;
+        let extents = self.g.features.incompat.contains(Incompat::EXTENTS);
+        let inode = self.inodes.get_mut(&ino).expect("it is there");
+        inode.flags -= InodeFlags::INLINE_DATA;
+        inode.flags.set(InodeFlags::EXTENTS, extents);
+        let flags = inode.flags;
+        self.edit(ino, |values| {
+            values.flags = flags;
+            values.block = [0; BLOCK_AREA];
+        })
     }
 
     fn put_attributes(&mut self, block: u64, content: &mut [u8]) {
@@ -95,24 +153,51 @@ impl Fs<'_> {
             return Ok(());
         }
         let acl = self.suspect(ino, Rule::XattrAcl);
-        let (list, sound) = self.sound(&slot[from..], XattrArea::Inode, acl);
+        let (mut list, sound) = self.sound(&slot[from..], XattrArea::Inode, acl);
         self.add_large(ino, &list);
-        if sound {
+        self.find_context(&list);
+        let inline = self.inodes[&ino].flags.contains(InodeFlags::INLINE_DATA);
+        let bare = inline && !list.iter().any(Xattr::is_inline_data);
+        if bare {
+            let name = xattr::INLINE_NAME.to_vec();
+            list.push(Xattr {
+                name_index: xattr::INLINE_INDEX,
+                name,
+                value: Vec::new(),
+                large: None,
+            });
+        }
+        if sound && !bare {
             return Ok(());
         }
         let act = "keep the sound ones";
         let loss = "attributes of the inode, or their values";
         if self.lossy(Rule::XattrEntry, Self::at(ino), "damaged attributes in the inode", act, loss)
         {
-            xattr::emit(&mut slot[from..], XattrArea::Inode, &list);
+            // Content goes before other attributes.
+            while !xattr::emit(&mut slot[from..], XattrArea::Inode, &list) {
+                let Some(other) = list.iter().rposition(|xattr| !xattr.is_inline_data()) else {
+                    break;
+                };
+                list.remove(other);
+            }
             self.put_slot(ino, &slot)?;
             self.edit(ino, |_| ())?;
         }
         Ok(())
     }
 
-    fn suspect(&self, ino: u32, rule: Rule) -> bool {
+    /// Does the check complain of an inode by this rule?
+    pub fn suspect(&self, ino: u32, rule: Rule) -> bool {
         self.suspects.inodes.get(&ino).is_some_and(|rules| rules.contains(&rule))
+    }
+
+    fn find_context(&mut self, list: &[Xattr]) {
+        let is_one =
+            |x: &&Xattr| x.name_index == xattr::CONTEXT_INDEX && x.name == xattr::CONTEXT_NAME;
+        if let Some(found) = list.iter().find(is_one) {
+            self.context = Some(found.value.clone());
+        }
     }
 
     /// Sectors that values in inodes add to their owner's.
@@ -122,6 +207,7 @@ impl Fs<'_> {
         let sectors: u64 = sizes.map(|size| size.div_ceil(block) * (block / 512)).sum();
         if let Some(inode) = self.inodes.get_mut(&ino) {
             inode.extra_sectors += sectors;
+            inode.large_values += list.iter().filter(|xattr| xattr.large.is_some()).count() as u32;
         }
     }
 
@@ -164,6 +250,7 @@ impl Fs<'_> {
         }
         let shared = self.shared.contains_key(&block);
         let header = content[..4] == xattr::MAGIC.to_le_bytes();
+        let first = self.cluster_of(block);
         if !header || !shared && self.used.get(block) {
             return self.forget_block(ino, &at);
         }
@@ -171,7 +258,7 @@ impl Fs<'_> {
         let (list, sound) = self.sound(&content, XattrArea::Block, acl);
         let summed = !sums.metadata || xattr::verify_checksum(&sums, block, &content).is_ok();
         let known = *self.shared.entry(block).or_insert(0) > 0;
-        self.used.set(block);
+        self.used.set_run(first..first + u64::from(self.g.cluster_ratio));
         let wanted = (sound && summed) || known || {
             let act = "keep the sound ones";
             let loss = "attributes in the block, or their values";
@@ -185,6 +272,7 @@ impl Fs<'_> {
             self.put_attributes(block, &mut content);
         }
         self.add_large(ino, &list);
+        self.find_context(&list);
         *self.shared.get_mut(&block).expect("just made") += 1;
         Ok(())
     }
@@ -198,6 +286,14 @@ impl Fs<'_> {
         }
         Ok(())
     }
+}
+
+/// The bytes of content behind the first ones, if an inode has the attribute that holds them.
+pub fn inline_tail(slot: &[u8], extra_isize: u16) -> Option<Vec<u8>> {
+    let area = slot.get(BASE_SIZE + usize::from(extra_isize)..).filter(|_| extra_isize != 0)?;
+    let entries = xattr::entries(area, XattrArea::Inode, true).into_iter().flatten();
+    let mut entries = entries.map_while(Result::ok);
+    entries.find(|entry| Xattr::of(entry).is_inline_data()).map(|entry| entry.value.to_vec())
 }
 
 /// Has a value the form of a stored ACL: a version, then entries of four bytes, or of eight where

@@ -30,9 +30,11 @@ impl Fs<'_> {
         }
         let mut claims = BTreeMap::new();
         for (&ino, inode) in &self.inodes {
-            for block in blocks_of(&inode.map).filter(|(block, _)| self.twice.get(*block)) {
-                let claim = Claim { weight: 0, ino, node: block.1 };
-                claims.entry(block.0).or_insert_with(Vec::new).push(claim);
+            for (block, node) in
+                self.clusters_of(&inode.map).filter(|(block, _)| self.twice.get(*block))
+            {
+                let claim = Claim { weight: 0, ino, node };
+                claims.entry(block).or_insert_with(Vec::new).push(claim);
             }
         }
         let mut lost: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
@@ -67,15 +69,41 @@ impl Fs<'_> {
     pub fn mark_all(&mut self) {
         self.used = super::Bits::new(self.g.blocks_count);
         self.twice = super::Bits::new(self.g.blocks_count);
+        let ratio = u64::from(self.g.cluster_ratio);
         for &block in self.shared.keys() {
-            self.used.set(block);
+            let first = self.cluster_of(block);
+            self.used.set_run(first..first + ratio);
         }
         for inode in self.inodes.values() {
-            for (block, _) in blocks_of(&inode.map) {
-                if self.used.set(block) || self.meta.get(block) {
+            for (block, _) in clusters_of(&inode.map, ratio) {
+                if self.used.get(block) || self.meta.get(block) {
                     self.twice.set(block);
                 }
+                self.used.set_run(block..block + ratio);
             }
+        }
+    }
+
+    /// The first block of a block's cluster: the block itself where there are none.
+    pub fn cluster_of(&self, block: u64) -> u64 {
+        block & !(u64::from(self.g.cluster_ratio) - 1)
+    }
+
+    /// The first blocks of all clusters of a map, and whether they map.
+    pub fn clusters_of<'m>(&self, map: &'m Map) -> impl Iterator<Item = (u64, bool)> + use<'m> {
+        clusters_of(map, self.g.cluster_ratio.into())
+    }
+
+    /// The first blocks of the clusters with a file's data.
+    pub fn data_clusters<'m>(&self, map: &'m Map) -> impl Iterator<Item = u64> + use<'m> {
+        self.clusters_of(map).filter(|(_, node)| !node).map(|(block, _)| block)
+    }
+
+    /// Nobody has a block any more, nor the rest of its cluster.
+    pub fn free_block(&mut self, block: u64) {
+        let first = self.cluster_of(block);
+        for block in first..first + u64::from(self.g.cluster_ratio) {
+            self.used.clear(block);
         }
     }
 
@@ -84,12 +112,12 @@ impl Fs<'_> {
     fn weight(&mut self, block: u64, claim: &Claim) -> Result<u32, DeviceError> {
         let inode = &self.inodes[&claim.ino];
         let (trusted, sound) = (inode.trusted, inode.map.damage.is_empty());
-        let (kind, generation) = (inode.kind, inode.generation);
+        let (kind, generation, flags) = (inode.kind, inode.generation, inode.flags);
         let mut weight = 2 * u32::from(trusted) + u32::from(sound);
         weight += 4 * u32::from(claim.node) + u32::from(inode.nameless);
         if kind == FileKind::Directory && !claim.node {
             let content = self.view.read(block)?;
-            let layout = self.g.dir_layout();
+            let layout = self.layout_of(flags);
             let seed = self.seed(claim.ino, generation);
             let named = dir::check(&content, layout, self.g.inodes_count).is_ok();
             let summed = layout.checksum && dir::verify_checksum(seed, &content).is_ok();
@@ -112,7 +140,7 @@ impl Fs<'_> {
             return Ok(());
         }
         let inode = self.inodes.get_mut(&ino).expect("it has claims");
-        inode.map = without(&inode.map, blocks);
+        inode.map = without(&inode.map, blocks, self.g.cluster_ratio.into());
         inode.rewrite = true;
         Ok(())
     }
@@ -127,18 +155,30 @@ impl Fs<'_> {
             return Ok(());
         }
         let old = self.inodes[&ino].map.clone();
+        let ratio = u64::from(self.g.cluster_ratio);
         let mut map = Map { nodes: old.nodes, ..Map::default() };
         let mut seen = BTreeSet::new();
+        // The cluster at hand: its number in the file, its first block, and that of its copy.
+        let mut last: Option<[u64; 3]> = None;
         for run in old.runs {
             for index in 0..run.len {
-                let block = run.start + index;
-                let mut piece =
-                    FileRun { logical: run.logical + index, start: block, len: 1, ..run };
-                if blocks.contains(&block) || !seen.insert(block) {
-                    let Some(fresh) = self.take_block(block)? else { continue };
+                let (logical, block) = (run.logical + index, run.start + index);
+                let (number, cluster) = (logical / ratio, self.cluster_of(block));
+                let mut piece = FileRun { logical, start: block, len: 1, ..run };
+                let same = last.filter(|&[n, c, _]| (n, c) == (number, cluster));
+                let fresh = match same {
+                    Some([.., fresh]) => fresh,
+                    None if blocks.contains(&cluster) || !seen.insert(cluster) => {
+                        let Some(fresh) = self.take_block(block)? else { continue };
+                        fresh
+                    }
+                    None => cluster,
+                };
+                last = Some([number, cluster, fresh]);
+                if fresh != cluster {
+                    piece.start = fresh + block % ratio;
                     let content = self.view.read(block)?;
-                    self.view.write(fresh, &content);
-                    piece.start = fresh;
+                    self.view.write(piece.start, &content);
                 }
                 map.push(piece);
             }
@@ -150,26 +190,36 @@ impl Fs<'_> {
     }
 }
 
-/// Every block of a map, and whether it maps.
-pub fn blocks_of(map: &Map) -> impl Iterator<Item = (u64, bool)> {
-    let data = map.runs.iter().flat_map(|run| run.start..run.start + run.len);
-    data.map(|block| (block, false)).chain(map.nodes.iter().map(|&block| (block, true)))
+/// The first block of every cluster of a map, and whether it maps; of those that two extents of a
+/// file share, once. `ratio` is 1 where the clusters are the blocks.
+fn clusters_of(map: &Map, ratio: u64) -> impl Iterator<Item = (u64, bool)> + use<'_> {
+    let mut last = None;
+    let data = map.runs.iter().flat_map(move |run| {
+        let first = run.start & !(ratio - 1);
+        let (number, end) = (run.logical / ratio, (run.start + run.len).next_multiple_of(ratio));
+        let skip = u64::from(last == Some((number, first)));
+        last = Some(((run.logical + run.len - 1) / ratio, end - ratio));
+        (first + skip * ratio..end).step_by(ratio as usize)
+    });
+    let nodes = map.nodes.iter().map(move |&block| (block & !(ratio - 1), true));
+    data.map(|block| (block, false)).chain(nodes)
 }
 
-/// A map without some blocks.
-fn without(map: &Map, blocks: &BTreeSet<u64>) -> Map {
-    let nodes = map.nodes.iter().copied().filter(|node| !blocks.contains(node)).collect();
+/// A map without some clusters, given by their first blocks.
+fn without(map: &Map, blocks: &BTreeSet<u64>, ratio: u64) -> Map {
+    let first = |block: u64| block & !(ratio - 1);
+    let nodes = map.nodes.iter().copied().filter(|&node| !blocks.contains(&first(node))).collect();
     let mut left = Map { nodes, ..Map::default() };
     for run in &map.runs {
         let end = run.start + run.len;
         let mut from = run.start;
-        let cuts = blocks.range(run.start..end).copied().chain([end]);
+        let cuts = blocks.range(first(run.start)..end).copied().chain([end]);
         for cut in cuts {
             if cut > from {
                 let logical = run.logical + (from - run.start);
                 left.push(FileRun { logical, start: from, len: cut - from, ..*run });
             }
-            from = cut + 1;
+            from = from.max(cut + ratio);
         }
     }
     left

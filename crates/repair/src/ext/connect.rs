@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::map::HashSet;
 use block::DeviceError;
-use ext4::Rule;
 use ext4::format::dir::{self, Key};
+use ext4::format::hash::NameHash;
 use ext4::format::super_block::ROOT_INO;
 use ext4::format::{FileKind, InodeFlags, InodeValues, htree};
+use ext4::{Policies, Rule};
 
 use super::Fs;
-use super::dirs::{Name, unique};
+use super::dirs::Name;
 use super::inodes::Inode;
 use super::map::Map;
 use crate::RepairError;
@@ -100,7 +101,8 @@ impl Fs<'_> {
             Some(block) => block,
             None => self.take_block(0)?.ok_or(RepairError::Hopeless("no block is free".into()))?,
         };
-        self.used.set(block);
+        let first = self.cluster_of(block);
+        self.used.set_run(first..first + u64::from(self.g.cluster_ratio));
         self.new_directory(ROOT_INO, ROOT_MODE, block)?;
         if found.is_some() {
             // The next round reads it as any other directory.
@@ -205,11 +207,16 @@ impl Fs<'_> {
             if !fits || !there || !done.insert(ino) {
                 continue;
             }
-            let taken = self.names_of(dir)?.iter().any(|other| other.name == name.name);
+            let folded = self.folded(dir, &name.name);
+            let others = self.names_of(dir)?.clone();
+            let taken = others.iter().any(|other| self.folded(dir, &other.name) == folded);
+            let sealed = self.inodes[&dir].policy;
+            let agree =
+                Policies::agree(sealed, self.inodes[&ino].policy, Some(self.inodes[&ino].kind));
             let text = String::from_utf8_lossy(&name.name).into_owned();
             let act = format!("name it {text:?} again in directory {dir}");
             let detail = "it has no name, but a damaged or old entry names it";
-            if taken || !self.safe(Rule::InodeUnconnected, Self::at(ino), detail, &act) {
+            if taken || !agree || !self.safe(Rule::InodeUnconnected, Self::at(ino), detail, &act) {
                 continue;
             }
             self.add_name(dir, name)?;
@@ -275,15 +282,20 @@ impl Fs<'_> {
             return Ok(());
         }
         let dir = self.lost_found(ino)?;
-        let names = self.names_of(dir)?;
-        let taken: HashSet<Vec<u8>> = names.iter().map(|name| name.name.clone()).collect();
-        let mut name = format!("#{ino}").into_bytes();
-        if taken.contains(&name) {
-            name = unique(&name, &taken);
-        }
+        let name = self.free_name(dir, format!("#{ino}").as_bytes())?;
         let file_type = self.g.dir_layout().stored_type(self.inodes[&ino].kind.dir_type());
-        self.add_name(dir, Name { name, ino, file_type })?;
+        self.add_name(dir, Name { name, ino, file_type, hash: NameHash::default() })?;
         Ok(())
+    }
+
+    /// The name, or one like it that the directory does not have.
+    fn free_name(&mut self, dir: u32, name: &[u8]) -> Result<Vec<u8>, DeviceError> {
+        let names = self.names_of(dir)?.clone();
+        let taken: HashSet<Vec<u8>> = names.iter().map(|n| self.folded(dir, &n.name)).collect();
+        Ok(match taken.contains(&self.folded(dir, name)) {
+            true => self.unique(dir, name, &taken),
+            false => name.to_vec(),
+        })
     }
 
     /// The directory `lost+found`, made where it is missing.
@@ -301,14 +313,9 @@ impl Fs<'_> {
         self.new_directory(ino, LOST_MODE, block)?;
         self.rebuilt.insert(ino, Vec::new());
         self.tree.dotdot.insert(ino, ROOT_INO);
-        let names = self.names_of(ROOT_INO)?;
-        let taken: HashSet<Vec<u8>> = names.iter().map(|name| name.name.clone()).collect();
-        let mut name = b"lost+found".to_vec();
-        if taken.contains(&name) {
-            name = unique(&name, &taken);
-        }
+        let name = self.free_name(ROOT_INO, b"lost+found")?;
         let file_type = self.g.dir_layout().stored_type(FileKind::Directory.dir_type());
-        self.add_name(ROOT_INO, Name { name, ino, file_type })?;
+        self.add_name(ROOT_INO, Name { name, ino, file_type, hash: NameHash::default() })?;
         self.tree.lost_found = ino;
         Ok(ino)
     }
@@ -337,6 +344,9 @@ impl Fs<'_> {
 
     fn set_dotdot(&mut self, ino: u32, parent: u32) -> Result<(), DeviceError> {
         let inode = self.inodes[&ino].clone();
+        if inode.flags.contains(InodeFlags::INLINE_DATA) {
+            return self.edit(ino, |values| dir::set_inline_parent(&mut values.block, parent));
+        }
         let Some(run) = inode.map.runs.first() else { return Ok(()) };
         let mut data = self.view.read(run.start)?;
         let layout = self.g.dir_layout();

@@ -1,10 +1,9 @@
 //! Directories written anew: one block, several, or a hash tree.
 
 use block::DeviceError;
-use ext4::format::dir::{self, DirLayout, Entry, entry_len};
+use ext4::format::dir::{self, DirLayout, Entry, Names};
 use ext4::format::features::{Compat, Incompat};
-use ext4::format::hash::NameHash;
-use ext4::format::hash::hash_name;
+use ext4::format::hash::{HashVersion, NameHash};
 use ext4::format::super_block::ROOT_INO;
 use ext4::format::{FileKind, InodeFlags, htree};
 
@@ -39,6 +38,9 @@ impl Fs<'_> {
             let parent = up.copied().filter(|&up| up != 0).unwrap_or(ROOT_INO);
             let old: u64 = inode.map.runs.iter().map(|run| run.len).sum();
             let names = self.typed(names);
+            if inode.flags.contains(InodeFlags::INLINE_DATA) {
+                self.outline(ino)?;
+            }
             let mut blocks = self.dir_blocks(ino, parent, &names);
             if ino == self.tree.lost_found && blocks.iter().all(|(form, _)| *form == Form::Leaf) {
                 let mut empty = vec![0; self.g.block_size as usize];
@@ -64,14 +66,15 @@ impl Fs<'_> {
 
     /// The blocks of a directory with these names.
     fn dir_blocks(&self, ino: u32, parent: u32, names: &[Name]) -> Vec<(Form, Vec<u8>)> {
-        let layout = self.g.dir_layout();
+        let layout = self.layout_of(self.inodes[&ino].flags);
         let dots = [(ino, &b"."[..]), (parent, b"..")].map(|(ino, name)| Name {
             name: name.to_vec(),
             ino,
             file_type: FileKind::Directory.dir_type(),
+            hash: NameHash::default(),
         });
         let all: Vec<&Name> = dots.iter().chain(names).collect();
-        let linear = chunks(&all, layout.end());
+        let linear = chunks(&all, layout, layout.end());
         let index = self.g.features.compat.contains(Compat::DIR_INDEX);
         if linear.len() > 1
             && index
@@ -84,9 +87,12 @@ impl Fs<'_> {
 
     /// The blocks of a hash tree. None where it would be too deep.
     fn tree_blocks(&self, ino: u32, parent: u32, names: &[Name]) -> Option<Vec<(Form, Vec<u8>)>> {
-        let layout = self.g.dir_layout();
-        let version = self.g.hash_version;
-        let hash = |name: &Name| hash_name(version, &self.g.hash_seed, &name.name);
+        let flags = self.inodes[&ino].flags;
+        let layout = self.layout_of(flags);
+        let beside = layout.names == Names::Hashed;
+        let version = (!beside).then_some(self.g.hash_version);
+        let folds = self.g.ignores_case(flags);
+        let hash = |name: &Name| entry_of(name).tree_hash(version, &self.g.hash_seed, folds);
         let mut sorted: Vec<(u32, u32, &Name)> = names
             .iter()
             .map(|name| {
@@ -96,7 +102,7 @@ impl Fs<'_> {
             .collect();
         sorted.sort_by(|a, b| (a.0, a.1, &a.2.name).cmp(&(b.0, b.1, &b.2.name)));
         let list: Vec<&Name> = sorted.iter().map(|(.., name)| *name).collect();
-        let parts = chunks(&list, layout.end() * FILL / 4);
+        let parts = chunks(&list, layout, layout.end() * FILL / 4);
         let mut blocks = vec![(Form::Root, Vec::new())];
         let (mut pairs, mut at): (Vec<Pair>, usize) = (Vec::new(), 0);
         for part in parts {
@@ -108,7 +114,8 @@ impl Fs<'_> {
         }
         let mut root = vec![0; self.g.block_size as usize];
         dir::init_dots(&mut root, layout, ino, parent, FileKind::Directory.dir_type());
-        htree::init_root(&mut root, layout, version.on_disk(), 1);
+        let version = version.map_or(htree::SIPHASH, HashVersion::on_disk);
+        htree::init_root(&mut root, layout, version, 1);
         let room = usize::from(htree::limit(layout, htree::ROOT_ARRAY));
         let levels_max = 1 + usize::from(self.g.features.incompat.contains(Incompat::LARGEDIR));
         let mut levels = 0;
@@ -138,39 +145,55 @@ impl Fs<'_> {
     /// Gives the blocks their places and checksums; the old ones are used first.
     fn put_dir(&mut self, ino: u32, blocks: Vec<(Form, Vec<u8>)>) -> Result<(), DeviceError> {
         let inode = self.inodes[&ino].clone();
-        let old = inode.map.runs.iter().flat_map(|run| run.start..run.start + run.len);
-        let mut old: Vec<u64> = old.collect();
-        old.reverse();
         let seed = self.seed(ino, inode.generation);
-        let layout = self.g.dir_layout();
-        let mut map = Map { nodes: inode.map.nodes.clone(), ..Map::default() };
+        let layout = self.layout_of(inode.flags);
         let indexed = blocks[0].0 == Form::Root;
-        let goal = old.last().copied().unwrap_or(0);
-        for (logical, (form, mut data)) in blocks.into_iter().enumerate() {
-            let start = match old.pop() {
-                Some(block) => block,
-                None => match self.take_block(goal)? {
-                    Some(block) => block,
-                    None => break,
-                },
-            };
+        let summed = blocks.into_iter().map(|(form, mut data)| {
             match (layout.checksum, form) {
                 (false, _) => {}
                 (true, Form::Leaf) => dir::set_checksum(seed, &mut data),
                 (true, Form::Root) => htree::set_checksum(seed, &mut data, htree::ROOT_ARRAY),
                 (true, Form::Node) => htree::set_checksum(seed, &mut data, htree::NODE_ARRAY),
             }
-            self.view.write(start, &data);
-            map.push(FileRun { logical: logical as u64, start, len: 1, unwritten: false });
-        }
-        for block in old {
-            self.used.clear(block);
-        }
+            data
+        });
+        let map = self.place(&inode.map, summed.collect())?;
         let inode = self.inodes.get_mut(&ino).expect("it is there");
         inode.map = map;
         inode.rewrite = true;
         inode.flags.set(InodeFlags::INDEX, indexed);
         Ok(())
+    }
+
+    /// Writes the blocks of a file, into those of its old map first. The new map keeps the blocks
+    /// that map; it is shorter than the file where the file system is full.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn place(&mut self, was: &Map, blocks: Vec<Vec<u8>>) -> Result<Map, DeviceError> {
+        let ratio = u64::from(self.g.cluster_ratio);
+        let mut old: Vec<u64> = self.data_clusters(was).collect();
+        old.reverse();
+        let mut map = Map { nodes: was.nodes.clone(), ..Map::default() };
+        let goal = old.last().copied().unwrap_or(0);
+        let mut cluster = 0;
+        for (logical, data) in (0u64..).zip(blocks) {
+            if logical.is_multiple_of(ratio) {
+                let next = match old.pop() {
+                    Some(block) => Some(block),
+                    None => self.take_block(goal)?,
+                };
+                let Some(next) = next else { break };
+                cluster = next;
+            }
+            let start = cluster + logical % ratio;
+            self.view.write(start, &data);
+            map.push(FileRun { logical, start, len: 1, unwritten: false });
+        }
+        for cluster in old {
+            self.free_block(cluster);
+        }
+        Ok(map)
     }
 }
 
@@ -183,11 +206,11 @@ fn fill(node: &mut [u8], array: usize, pairs: &[Pair]) {
 }
 
 /// Cuts a list of names into parts that fit `room` bytes; at least one part.
-fn chunks<'a, 'b>(names: &'b [&'a Name], room: usize) -> Vec<&'b [&'a Name]> {
+fn chunks<'a, 'b>(names: &'b [&'a Name], layout: DirLayout, room: usize) -> Vec<&'b [&'a Name]> {
     let mut parts = Vec::new();
     let (mut from, mut bytes) = (0, 0);
     for (index, name) in names.iter().enumerate() {
-        let len = entry_len(name.name.len());
+        let len = layout.entry_len(name.name.len());
         if bytes + len > room {
             parts.push(&names[from..index]);
             (from, bytes) = (index, 0);
@@ -201,14 +224,12 @@ fn chunks<'a, 'b>(names: &'b [&'a Name], room: usize) -> Vec<&'b [&'a Name]> {
 /// A block with these names.
 fn pack(layout: DirLayout, names: &[&Name]) -> Vec<u8> {
     let mut data = vec![0; layout.block_size as usize];
-    let entries = names.iter().map(|name| Entry {
-        offset: 0,
-        rec_len: 0,
-        ino: name.ino,
-        file_type: name.file_type,
-        name: &name.name,
-        hash: NameHash::default(),
-    });
-    dir::pack(&mut data, layout, entries);
+    dir::pack(&mut data, layout, names.iter().map(|name| entry_of(name)));
     data
+}
+
+/// A name as an entry, whose place is not known yet.
+fn entry_of(name: &Name) -> Entry<'_> {
+    let Name { ino, file_type, hash, .. } = *name;
+    Entry { offset: 0, rec_len: 0, ino, file_type, name: &name.name, hash }
 }

@@ -2,9 +2,12 @@
 
 use ::block::DeviceError;
 use base::map::HashSet;
+use ext4::Policies;
 use ext4::Rule;
+use ext4::format::casefold;
 use ext4::format::checksum::DIR_TAIL_SIZE;
-use ext4::format::dir::{self, DirLayout};
+use ext4::format::dir::{self, DirLayout, Names};
+use ext4::format::hash::NameHash;
 use ext4::format::super_block::ROOT_INO;
 use ext4::format::{FileKind, InodeFlags, InodeValues, htree};
 
@@ -41,6 +44,8 @@ pub struct Name {
     pub ino: u32,
     /// The type that the entry has; 0 where it has none.
     pub file_type: u8,
+    /// The hashes that stand beside it, in a directory that has them.
+    pub hash: NameHash,
 }
 
 /// A problem of a directory: rule, what is wrong, what is lost.
@@ -125,6 +130,9 @@ impl Fs<'_> {
         let inode = self.inodes[&ino].clone();
         let mut content = Content::default();
         let mut seen: HashSet<Vec<u8>> = HashSet::default();
+        if inode.flags.contains(InodeFlags::INLINE_DATA) {
+            self.inline_content(ino, &mut content, &mut seen, first)?;
+        }
         let mut logical = 0;
         for run in &inode.map.runs {
             if run.logical != logical && logical != u64::MAX {
@@ -139,7 +147,8 @@ impl Fs<'_> {
                 self.take_names(ino, parsed, &mut content, &mut seen, first)?;
             }
         }
-        if content.dotdot == 0 || inode.map.runs.is_empty() {
+        let inline = inode.flags.contains(InodeFlags::INLINE_DATA);
+        if content.dotdot == 0 || inode.map.runs.is_empty() && !inline {
             content.problems.push((Rule::DirDotdot, "no `.` and `..`".into(), None));
         }
         if let Some(rules) = self.suspects.inodes.get(&ino) {
@@ -169,7 +178,7 @@ impl Fs<'_> {
             self.tree.weak.extend(parsed.weak.into_iter().map(|name| (dir, name)));
         }
         for mut name in parsed.names {
-            match self.verdict(&name)? {
+            match self.verdict(dir, &name)? {
                 Verdict::Wait => self.again = true,
                 Verdict::Drop(problem) => {
                     content.problems.push(problem);
@@ -185,23 +194,98 @@ impl Fs<'_> {
                     }
                 }
             }
-            if !seen.insert(name.name.clone()) {
-                let text = String::from_utf8_lossy(&name.name).into_owned();
-                let same = content.names.iter().any(|n| n.name == name.name && n.ino == name.ino);
-                content.problems.push((Rule::DirDuplicate, format!("{text:?} twice"), None));
-                if same {
-                    continue;
-                }
-                name.name = unique(&name.name, seen);
-                seen.insert(name.name.clone());
+            if self.own_name(dir, &mut name, content, seen) {
+                content.names.push(name);
             }
-            content.names.push(name);
+        }
+        Ok(())
+    }
+
+    /// Makes a name one that its directory can have, beside those that it has; false where it is
+    /// left out.
+    fn own_name(
+        &self,
+        dir: u32,
+        name: &mut Name,
+        content: &mut Content,
+        seen: &mut HashSet<Vec<u8>>,
+    ) -> bool {
+        let flags = self.inodes[&dir].flags;
+        let text = String::from_utf8_lossy(&name.name).into_owned();
+        let plain = self.g.dir_names(flags) == Names::Plain;
+        let strict = self.g.encoding.is_some_and(|encoding| encoding.strict);
+        if plain && strict && self.g.ignores_case(flags) && !casefold::is_valid(&name.name) {
+            let loss = Some("a part of the name".to_string());
+            content.problems.push((Rule::DirNameEncoding, format!("{text:?} is no UTF-8"), loss));
+            name.name = text.replace(char::REPLACEMENT_CHARACTER, "_").into_bytes();
+        }
+        if seen.insert(self.folded(dir, &name.name)) {
+            return true;
+        }
+        let same = content.names.iter().any(|n| n.name == name.name && n.ino == name.ino);
+        let loss = (!plain && !same).then(|| "an encrypted name".to_string());
+        content.problems.push((Rule::DirDuplicate, format!("{text:?} twice"), loss));
+        // Another name cannot be encrypted: its inode goes to lost+found.
+        if same || !plain {
+            return false;
+        }
+        name.name = self.unique(dir, &name.name, seen);
+        seen.insert(self.folded(dir, &name.name));
+        true
+    }
+
+    /// What two names of a directory must not have in common.
+    pub fn folded(&self, dir: u32, name: &[u8]) -> Vec<u8> {
+        let flags = self.inodes[&dir].flags;
+        let folds = self.g.ignores_case(flags) && self.g.dir_names(flags) == Names::Plain;
+        let folded = if folds { casefold::fold(name) } else { None };
+        folded.unwrap_or_else(|| name.to_vec())
+    }
+
+    /// A name that is not taken yet in a directory, of whose names the folded forms are given.
+    pub fn unique(&self, dir: u32, name: &[u8], taken: &HashSet<Vec<u8>>) -> Vec<u8> {
+        for number in 1u32.. {
+            let mark = format!("~{number}");
+            let most = name.len().min(255 - mark.len());
+            // A character stays whole, for directories that take no others.
+            let whole = |&keep: &usize| std::str::from_utf8(&name[..keep]).is_ok();
+            let keep = (most.saturating_sub(3)..=most).rev().find(whole).unwrap_or(most);
+            let fresh = [&name[..keep], mark.as_bytes()].concat();
+            if !taken.contains(&self.folded(dir, &fresh)) {
+                return fresh;
+            }
+        }
+        unreachable!("a directory has fewer names than numbers")
+    }
+
+    /// How the blocks of a directory look.
+    pub fn layout_of(&self, flags: InodeFlags) -> DirLayout {
+        DirLayout { names: self.g.dir_names(flags), ..self.g.dir_layout() }
+    }
+
+    /// The names of a directory in its inode.
+    fn inline_content(
+        &mut self,
+        ino: u32,
+        content: &mut Content,
+        seen: &mut HashSet<Vec<u8>>,
+        first: bool,
+    ) -> Result<(), DeviceError> {
+        let bytes = self.inline_bytes(ino)?;
+        content.dotdot = dir::inline_parent(&bytes);
+        let filetype = self.g.dir_layout().filetype;
+        for index in 0..dir::INLINE_RUNS {
+            let (run, layout) = dir::inline_run(&bytes, index, filetype);
+            let bounds =
+                block::Bounds { ino, first: false, inner: false, inodes: self.g.inodes_count };
+            let parsed = block::parse(run, layout, bounds, &mut content.problems);
+            self.take_names(ino, parsed, content, seen, first)?;
         }
         Ok(())
     }
 
     /// May an entry stay?
-    fn verdict(&mut self, name: &Name) -> Result<Verdict, DeviceError> {
+    fn verdict(&mut self, dir: u32, name: &Name) -> Result<Verdict, DeviceError> {
         let text = String::from_utf8_lossy(&name.name).into_owned();
         let drop = |rule: Rule, why: &str, loss: Option<String>| {
             Verdict::Drop((rule, format!("{text:?} names inode {}, {why}", name.ino), loss))
@@ -213,10 +297,15 @@ impl Fs<'_> {
         if name.ino == ROOT_INO || self.is_system(name.ino) || name.ino > self.g.inodes_count {
             return Ok(drop(Rule::DirEntryInode, "which may have no name", lost));
         }
-        let known = self.inodes.get(&name.ino).map(|inode| (inode.nameless, inode.kind));
+        let policy = self.inodes[&dir].policy;
+        let known =
+            self.inodes.get(&name.ino).map(|inode| (inode.nameless, inode.kind, inode.policy));
         match known {
-            Some((true, _)) => Ok(drop(Rule::DirEntryInode, "which may have no name", lost)),
-            Some((false, kind)) => Ok(Verdict::Keep(kind.dir_type())),
+            Some((true, ..)) => Ok(drop(Rule::DirEntryInode, "which may have no name", lost)),
+            Some((_, kind, own)) if !Policies::agree(policy, own, Some(kind)) => {
+                Ok(drop(Rule::EncryptionPolicy, "which is not encrypted as the directory is", lost))
+            }
+            Some((false, kind, _)) => Ok(Verdict::Keep(kind.dir_type())),
             None if self.may_exist(name.ino)? => Ok(Verdict::Wait),
             None => Ok(drop(Rule::DirEntryUnused, "which is not in use", lost)),
         }
@@ -244,7 +333,7 @@ impl Fs<'_> {
         inode: &super::Inode,
         place: FileRun,
     ) -> Result<Vec<Name>, DeviceError> {
-        let (layout, seed) = (self.g.dir_layout(), self.seed(ino, inode.generation));
+        let (layout, seed) = (self.layout_of(inode.flags), self.seed(ino, inode.generation));
         let inodes = self.g.inodes_count;
         let sound = |data: &[u8]| {
             let summed = !layout.checksum || dir::verify_checksum(seed, data).is_ok();
@@ -266,7 +355,8 @@ impl Fs<'_> {
         place: FileRun,
         index: bool,
     ) -> Result<Vec<Name>, DeviceError> {
-        let layout = DirLayout { checksum: false, ..self.g.dir_layout() };
+        let flags = self.inodes.get(&dir).map(|inode| inode.flags).unwrap_or_default();
+        let layout = DirLayout { checksum: false, ..self.layout_of(flags) };
         let inodes = self.g.inodes_count;
         let mut names = Vec::new();
         for (data, _) in self.versions(place.start)? {
@@ -291,7 +381,7 @@ impl Fs<'_> {
         let FileRun { logical, start: block, .. } = place;
         let known = problems.len();
         let mut data = self.view.read(block)?;
-        let layout = self.g.dir_layout();
+        let layout = self.layout_of(inode.flags);
         let index = inode.flags.contains(InodeFlags::INDEX);
         let inner = index && (logical == 0 || htree::is_node(&data));
         let mut whole = layout;
@@ -331,17 +421,4 @@ impl Fs<'_> {
         }
         Ok(parsed)
     }
-}
-
-/// A name that is not taken yet.
-pub fn unique(name: &[u8], taken: &HashSet<Vec<u8>>) -> Vec<u8> {
-    for number in 1u32.. {
-        let mark = format!("~{number}");
-        let keep = name.len().min(255 - mark.len());
-        let fresh = [&name[..keep], mark.as_bytes()].concat();
-        if !taken.contains(&fresh) {
-            return fresh;
-        }
-    }
-    unreachable!("a directory has fewer names than numbers")
 }

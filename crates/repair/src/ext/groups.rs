@@ -39,7 +39,21 @@ impl Fs<'_> {
             self.mark(&desc);
             self.descs.push(desc);
         }
+        self.whole_clusters();
         Ok(())
+    }
+
+    /// A cluster with metadata holds nothing else.
+    fn whole_clusters(&mut self) {
+        let ratio = u64::from(self.g.cluster_ratio);
+        if ratio == 1 {
+            return;
+        }
+        for first in (0..self.g.blocks_count).step_by(ratio as usize) {
+            if !self.meta.is_clear(first..first + ratio) {
+                self.meta.set_run(first..first + ratio);
+            }
+        }
     }
 
     /// Bitmaps and table, as runs.

@@ -37,6 +37,8 @@ pub struct Inode {
     pub acl: u64,
     /// Sectors that its large attributes add.
     pub extra_sectors: u64,
+    /// How many of them there are.
+    pub large_values: u32,
     /// Its checksum fits, or there is none to fit.
     pub trusted: bool,
     /// It needs no name.
@@ -47,6 +49,8 @@ pub struct Inode {
     pub rewrite: bool,
     /// Names that were found.
     pub names: u32,
+    /// The number of its encryption policy; see [`ext4::Policies`].
+    pub policy: u16,
 }
 
 impl Inode {
@@ -60,11 +64,13 @@ impl Inode {
             map,
             acl: values.file_acl,
             extra_sectors: 0,
+            large_values: 0,
             trusted: true,
             nameless: false,
             weak: false,
             rewrite: false,
             names: 0,
+            policy: 0,
         }
     }
 }
@@ -286,7 +292,14 @@ impl Fs<'_> {
         if files.contains(&ino) {
             return Ok(());
         }
-        if ino == BAD_BLOCKS_INO {
+        let v = self.values(ino)?;
+        let fields = [v.mode.into(), v.links.into(), v.uid, v.gid, v.dtime];
+        if ino == BAD_BLOCKS_INO && (fields != [0; 5] || v.file_acl != 0) {
+            let loss = "the list of bad blocks";
+            if self.lossy(rule, at, "its fields make no sense", "empty the slot", loss) {
+                self.clear_slot(ino)?;
+            }
+        } else if ino == BAD_BLOCKS_INO {
             if self.safe(rule, at, detail, "set the checksum") {
                 self.edit(ino, |_| {})?;
             }

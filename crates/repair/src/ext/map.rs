@@ -45,6 +45,24 @@ impl Map {
         run.join(&mut self.runs);
     }
 
+    /// Where a block of the file lies.
+    pub fn find(&self, logical: u64) -> Option<u64> {
+        let run = self.runs.iter().find(|run| {
+            !run.unwritten && (run.logical..run.logical + run.len).contains(&logical)
+        })?;
+        Some(run.start + (logical - run.logical))
+    }
+
+    /// Leaves out what lies behind logical block `end`; true where there was anything.
+    pub fn cut(&mut self, end: u64) -> bool {
+        let long = self.end() > end;
+        self.runs.retain(|run| run.logical < end);
+        if let Some(run) = self.runs.last_mut() {
+            run.len = run.len.min(end - run.logical);
+        }
+        long
+    }
+
     /// Adds to what is wrong.
     pub fn wrong(&mut self, text: impl Into<String>, lost: u64) {
         self.lost += lost;
@@ -82,8 +100,16 @@ impl Fs<'_> {
     /// # Errors
     /// The device's.
     pub fn map(&mut self, ino: u32, values: &InodeValues) -> Result<Map, DeviceError> {
-        if values.flags.contains(InodeFlags::EXTENTS) {
+        if values.flags.contains(InodeFlags::INLINE_DATA) {
+            Ok(Map::default())
+        } else if values.flags.contains(InodeFlags::EXTENTS) {
             self.extent_map(ino, values)
+        } else if self.g.has_clusters() {
+            let mut map = Map::default();
+            if values.block.iter().any(|&byte| byte != 0) {
+                map.wrong("it has no extents, which clusters need", 0);
+            }
+            Ok(map)
         } else {
             self.indirect_map(values)
         }
@@ -223,7 +249,14 @@ impl Fs<'_> {
     fn leaf_entry(&self, walk: &mut Walk, extent: Extent) {
         let (logical, len) = (u64::from(extent.block), u64::from(extent.len));
         let order = logical >= walk.map.end() && extent.end() <= u64::from(u32::MAX);
-        if len == 0 || !order || !self.in_range(extent.start..extent.start + len) {
+        let ratio = u64::from(self.g.cluster_ratio);
+        // The same place in a cluster, and one cluster of blocks for one of the file.
+        let last = walk.map.runs.last();
+        let split = last.filter(|run| (run.logical + run.len - 1) / ratio == logical / ratio);
+        let same =
+            split.is_none_or(|run| (run.start + run.len - 1) / ratio == extent.start / ratio);
+        let placed = logical % ratio == extent.start % ratio && same;
+        if len == 0 || !order || !placed || !self.in_range(extent.start..extent.start + len) {
             let text = format!("extent {logical}+{len} at block {}", extent.start);
             walk.map.wrong(text, len);
             return;

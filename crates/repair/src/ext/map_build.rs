@@ -48,7 +48,7 @@ impl Fs<'_> {
         };
         let spare = store.spare;
         for node in spare {
-            self.used.clear(node);
+            self.free_block(node);
         }
         let kept = self.inodes.get_mut(&ino).expect("it is there");
         kept.map.nodes = nodes;

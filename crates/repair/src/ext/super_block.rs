@@ -30,10 +30,8 @@ const SEARCH_MAX: u64 = 512 << 20;
 /// The groups whose copies are tried first.
 const COPIES: &[u64] = &[1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
 
-/// Features that mounts write and repair does not know: with `encrypt` it would judge names by
-/// bytes that are encrypted.
-const NOT_YET: [&str; 8] =
-    ["bigalloc", "casefold", "encrypt", "inline_data", "meta_bg", "mmp", "sparse_super2", "verity"];
+/// Features that mounts write and repair does not know.
+const NOT_YET: [&str; 3] = ["meta_bg", "mmp", "sparse_super2"];
 
 /// What became of the superblock.
 struct Choice {
@@ -56,9 +54,6 @@ pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, Re
         if geometry.features.bits().any(|found| found == (feature.set, feature.bit)) {
             return Err(RepairError::Feature(name.to_string()));
         }
-    }
-    if geometry.block_size > 4096 {
-        return Err(RepairError::Feature(format!("blocks of {} bytes", geometry.block_size)));
     }
     if access != Access::ReadWrite {
         let names: Vec<String> = reasons.iter().map(ToString::to_string).collect();
@@ -97,6 +92,8 @@ pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, Re
         rebuilt: Default::default(),
         from_copy: choice.from_copy,
         history: None,
+        policies: Default::default(),
+        context: None,
         tree: Default::default(),
         again: false,
         of_deleted: false,

@@ -4,13 +4,12 @@ use block::DeviceError;
 use ext4::Rule;
 use ext4::format::features::{Compat, RoCompat};
 use ext4::format::super_block::RESIZE_INO;
-use ext4::format::{At, FileKind, InodeValues, orphan};
+use ext4::format::{At, FileKind, InodeFlags, InodeValues, orphan};
 
 use super::Fs;
 use super::inodes::Inode;
 use super::map::Map;
 use crate::map_build::put;
-use ext4::format::extent::FileRun;
 
 /// The slot of the double indirect block.
 const DOUBLE: usize = 13;
@@ -64,7 +63,9 @@ impl Fs<'_> {
             return Ok(());
         }
         self.edit(ino, |values| values.dtime = 0)?;
-        if values.kind() != Some(FileKind::Regular) {
+        // Behind the end of one with verity lies its tree.
+        let whole = InodeFlags::VERITY | InodeFlags::INLINE_DATA;
+        if values.kind() != Some(FileKind::Regular) || values.flags.intersects(whole) {
             return Ok(());
         }
         let mut map = self.map(ino, values)?;
@@ -72,14 +73,9 @@ impl Fs<'_> {
         if map.end() <= end || !map.damage.is_empty() {
             return Ok(());
         }
-        let mut cut = Map { nodes: map.nodes.clone(), ..Map::default() };
-        for run in std::mem::take(&mut map.runs) {
-            if run.logical < end {
-                cut.push(FileRun { len: run.len.min(end - run.logical), ..run });
-            }
-        }
+        map.cut(end);
         let kind = FileKind::Regular;
-        self.inodes.insert(ino, Inode::new(values, kind, cut));
+        self.inodes.insert(ino, Inode::new(values, kind, map));
         self.store_map(ino)?;
         self.inodes.remove(&ino);
         Ok(())
@@ -172,7 +168,8 @@ impl Fs<'_> {
         if self.g.features.compat.contains(Compat::RESIZE_INODE) {
             self.resize_inode()?;
         }
-        self.journal_file()
+        self.journal_file()?;
+        self.quotas()
     }
 
     /// The blocks that belong to the resize inode alone.
@@ -225,7 +222,7 @@ impl Fs<'_> {
         fixed.block = [0; 60];
         put(&mut fixed.block, DOUBLE, block);
         let count = 1 + reserved * (1 + copies.len() as u64);
-        fixed.blocks = count * u64::from(self.g.block_size / 512);
+        fixed.blocks = count * self.g.cluster_sectors();
         if values.kind() != Some(FileKind::Regular)
             || values.links != 1
             || wrong && values.size == 0

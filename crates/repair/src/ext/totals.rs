@@ -8,7 +8,6 @@ use ext4::format::super_block::{RESIZE_INO, STATE_CLEAN, STATE_ERROR, SUPER_OFFS
 use ext4::format::{At, FileKind, GroupDesc, GroupFlags, InodeFlags, RawSuper};
 
 use super::Fs;
-use super::claims::blocks_of;
 
 /// Files from this size on need the feature `large_file`.
 const LARGE_FILE: u64 = 1 << 31;
@@ -37,10 +36,14 @@ impl Fs<'_> {
             }
             let links = self.links_of(ino, &children);
             let inode = &self.inodes[&ino];
-            let blocks = blocks_of(&inode.map).count() as u64 + u64::from(inode.acl != 0);
-            let sectors = blocks * (size / 512) + inode.extra_sectors;
+            let clusters = self.clusters_of(&inode.map).count() as u64 + u64::from(inode.acl != 0);
+            let sectors = clusters * self.g.cluster_sectors() + inode.extra_sectors;
+            let inline = inode.flags.contains(InodeFlags::INLINE_DATA);
             let directory = inode.kind == FileKind::Directory;
-            let (flags, end) = (inode.flags, inode.map.end() * size);
+            let (flags, mut end) = (inode.flags, inode.map.end() * size);
+            if directory && inline {
+                end = self.inline_bytes(ino)?.len() as u64;
+            }
             let values = self.values(ino)?;
             let mut fixed = values;
             fixed.flags = flags | values.flags & InodeFlags::HUGE_FILE;
@@ -78,14 +81,11 @@ impl Fs<'_> {
     /// The device's.
     pub fn totals(&mut self) -> Result<(), DeviceError> {
         self.mark_all();
-        for block in self.shared.keys() {
-            self.used.set(*block);
-        }
         let mut free = Free::default();
         for group in 0..self.g.groups_count {
             let mut desc = self.descs[group as usize];
             let before = desc;
-            free.blocks += self.block_bitmap(group, &mut desc)?;
+            free.blocks += self.block_bitmap(group, &mut desc)? << self.g.cluster_bits();
             free.inodes += self.inode_bitmap_of(group, &mut desc)?;
             if desc != before || !self.summed(group)? {
                 let counts = desc.free_blocks != before.free_blocks
@@ -111,13 +111,13 @@ impl Fs<'_> {
         Ok(GroupDesc::parse(bytes, group, &self.g).is_ok())
     }
 
-    /// The block bitmap of a group; returns its free blocks.
+    /// The block bitmap of a group; returns its free clusters.
     fn block_bitmap(&mut self, group: u32, desc: &mut GroupDesc) -> Result<u64, DeviceError> {
-        let bits = self.g.blocks_in_group(group) as usize;
+        let bits = self.g.clusters_in_group(group) as usize;
         let first = self.g.group_first_block(group);
         let mut map = vec![0; self.g.block_size as usize];
         for bit in 0..bits {
-            let block = first + bit as u64;
+            let block = first + ((bit as u64) << self.g.cluster_bits());
             if self.used.get(block) || self.meta.get(block) {
                 bitmap::set(&mut map, bit);
             }

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use base::{Ino, Rng};
 use block::{Device, DeviceInfo, DeviceIo, Op, Queue, QueueConfig};
-use cache::{PageCache, PageCacheConfig};
+use cache::PageCacheConfig;
 use device::MemoryDevice;
-use ext4::format::{Geometry, GroupDesc, InodeValues};
-use ext4::{Ext4, MkfsOptions, MountOptions};
+use ext4::format::verity::VerityParams;
+use ext4::format::{Geometry, GroupDesc, InodeFlags, InodeValues};
+use ext4::{Ext4, MkfsOptions, MountOptions, Rule};
+use fscrypt::{KeyRing, MasterKey, Policy};
 use repair::undo::{Repaired, UndoFile};
 use repair::{Finding, Plan};
 use rt::{Cx, SpinLock};
@@ -28,10 +30,26 @@ pub struct Kind {
     /// Made by mke2fs of the host instead of our mkfs.
     pub mke2fs: bool,
     pub bytes: u64,
+    /// Uses the features: called after the usual content was made, or before.
+    pub extra: Extra,
+}
+
+/// What a kind has beside the usual content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extra {
+    None,
+    /// All directories ignore the case of names.
+    Folded,
+    /// Files with verity.
+    Verity,
+    /// Encrypted directories, one of which ignores case.
+    Encrypted,
+    /// The last changes lie in fast commits that no mount has replayed.
+    FastCommits,
 }
 
 const fn kind(name: &'static str, fstype: &'static str, block: u32) -> Kind {
-    Kind { name, fstype, block, features: "", mke2fs: false, bytes: 12 << 20 }
+    Kind { name, fstype, block, features: "", mke2fs: false, bytes: 12 << 20, extra: Extra::None }
 }
 
 /// Every kind that the campaigns damage.
@@ -59,6 +77,36 @@ pub const KINDS: &[Kind] = &[
     Kind { bytes: 16 << 20, ..kind("ext2-4k", "ext2", 4096) },
 ];
 
+/// Features that not every image has.
+pub const FEATURES: &[Kind] = &[
+    Kind { features: "casefold", extra: Extra::Folded, ..kind("casefold-1k", "ext4", 1024) },
+    Kind { features: "verity", extra: Extra::Verity, ..kind("verity-1k", "ext4", 1024) },
+    Kind { features: "inline_data", ..kind("inline-1k", "ext4", 1024) },
+    Kind {
+        features: "encrypt,casefold",
+        extra: Extra::Encrypted,
+        ..kind("encrypt-1k", "ext4", 1024)
+    },
+    Kind { features: "bigalloc", bytes: 40 << 20, ..kind("bigalloc-1k", "ext4", 1024) },
+    Kind {
+        features: "fast_commit",
+        extra: Extra::FastCommits,
+        ..kind("fast-commit-1k", "ext4", 1024)
+    },
+    Kind { bytes: 24 << 20, ..kind("ext4-8k", "ext4", 8192) },
+    Kind {
+        features: "^has_journal,verity",
+        extra: Extra::Verity,
+        bytes: 128 << 20,
+        ..kind("verity-64k", "ext4", 65536)
+    },
+    Kind {
+        features: "bigalloc,inline_data,quota",
+        bytes: 32 << 20,
+        ..kind("bigalloc-4k", "ext4", 4096)
+    },
+];
+
 /// An image of mke2fs, whose identifiers are the same every time. `features` may be empty.
 pub fn by_mke2fs(bytes: u64, features: &str, args: &[&str]) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -81,10 +129,17 @@ pub fn queue(cx: &Cx, device: Arc<dyn Device>) -> Arc<Queue> {
     Queue::new(cx.runtime(), device, QueueConfig::default()).expect("the device takes a queue")
 }
 
+/// The key of encrypted directories.
+pub fn key() -> MasterKey {
+    MasterKey::new(vec![b'K'; 64]).expect("64 bytes")
+}
+
 pub fn mount(cx: &mut Cx, device: Arc<dyn Device>) -> Result<Arc<Ext4>, ext4::MountError> {
     let queue = queue(cx, device);
-    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(32 << 20));
-    Ext4::mount(cx, &queue, &pages, MountOptions::default())
+    let mut keys = KeyRing::default();
+    keys.add(key());
+    let options = MountOptions { keys, ..MountOptions::default() };
+    Ext4::mount_alone(cx, &queue, PageCacheConfig::with_limit(32 << 20), options)
 }
 
 impl Kind {
@@ -113,21 +168,99 @@ impl Kind {
     pub fn image(&self) -> Arc<MemoryDevice> {
         rt::testing::world(|cx| {
             let device = self.empty(cx);
-            Kind::fill_in(cx, &device, self.block);
-            device
+            self.fill_in(cx, &device)
         })
     }
 
     /// Makes one of everything in an empty file system.
     pub fn fill(device: &Arc<MemoryDevice>, block: u32) {
-        rt::testing::world(|cx| Kind::fill_in(cx, device, block));
+        rt::testing::world(|cx| drop(kind("", "", block).fill_in(cx, device)));
     }
 
-    fn fill_in(cx: &mut Cx, device: &Arc<MemoryDevice>, block: u32) {
+    fn fill_in(&self, cx: &mut Cx, device: &Arc<MemoryDevice>) -> Arc<MemoryDevice> {
         let fs = mount(cx, device.clone()).expect("a fresh image is mounted");
-        populate(cx, &fs, block.into());
+        if self.extra == Extra::Folded {
+            fold_root(cx, &fs);
+        }
+        populate(cx, &fs, self.block.into());
+        match self.extra {
+            Extra::None | Extra::Folded => {}
+            Extra::Verity => verity_files(cx, &fs),
+            Extra::Encrypted => encrypted_directories(cx, &fs),
+            Extra::FastCommits => {
+                fs.unmount(cx).expect("unmount");
+                let fs = mount(cx, device.clone()).expect("mounted again");
+                fast_commits(cx, &fs);
+                let pending = Arc::new(device.fork());
+                fs.unmount(cx).expect("unmount");
+                return pending;
+            }
+        }
         fs.unmount(cx).expect("unmount");
+        device.clone()
     }
+}
+
+/// Lets the root directory ignore case, and with it all that will be below.
+fn fold_root(cx: &mut Cx, fs: &Ext4) {
+    let (root, found) = (fs.root(), b"lost+found");
+    fs.rmdir(cx, root, found).expect("it is empty");
+    folding(cx, fs, root);
+    fs.create(cx, root, found, &NewNode::new(FileType::Directory, 0o700)).expect("room");
+}
+
+fn folding(cx: &mut Cx, fs: &Ext4, dir: Ino) {
+    let flags = fs.getattr(cx, dir).expect("attributes").flags;
+    fs.set_flags(cx, dir, flags | InodeFlags::CASEFOLD.bits()).expect("it is empty");
+}
+
+/// A file of several levels of hashes, and an empty one.
+fn verity_files(cx: &mut Cx, fs: &Ext4) {
+    let block_size = 1024;
+    for (name, len) in [("sealed", 150_000), ("sealed-empty", 0)] {
+        let ino = create(cx, fs, fs.root(), name);
+        write(cx, fs, ino, 4000, 0, len);
+        let params = VerityParams { block_size, salt: vec![7; 8], ..VerityParams::default() };
+        fs.enable_verity(cx, ino, &params, &[]).expect("room");
+    }
+}
+
+/// Encrypted directories with a tree of names, a file and links.
+fn encrypted_directories(cx: &mut Cx, fs: &Ext4) {
+    for (name, folds) in [("secret", false), ("secret-folded", true)] {
+        let dir = mkdir(cx, fs, fs.root(), name);
+        if folds {
+            folding(cx, fs, dir);
+        }
+        fs.encrypt_directory(cx, dir, Policy::new(key().identifier())).expect("a policy");
+        for n in 0..60 {
+            let ino = create(cx, fs, dir, &format!("Name-{n}-{}", "x".repeat(n * 3)));
+            if n % 10 == 0 {
+                write(cx, fs, ino, 5000 + n as u64, 0, 3000);
+            }
+        }
+        let below = mkdir(cx, fs, dir, "below");
+        create(cx, fs, below, "file");
+        for target in ["short", &"long".repeat(40)] {
+            let link = NewNode {
+                target: Some(target.as_bytes()),
+                ..NewNode::new(FileType::Symlink, 0o777)
+            };
+            fs.create(cx, below, &target.as_bytes()[..5], &link).expect("symlink");
+        }
+    }
+}
+
+/// Changes that only fast commits hold.
+fn fast_commits(cx: &mut Cx, fs: &Ext4) {
+    for n in 0..6u64 {
+        let ino = create(cx, fs, fs.root(), &format!("quick{n}"));
+        write(cx, fs, ino, 6000 + n, 0, 2000);
+        fs.fsync(cx, ino, false).expect("fsync");
+    }
+    fs.unlink(cx, fs.root(), b"quick3").expect("unlink");
+    let last = create(cx, fs, fs.root(), "quick-last");
+    fs.fsync(cx, last, false).expect("fsync");
 }
 
 pub fn write(cx: &mut Cx, fs: &dyn FileSystem, ino: Ino, number: u64, offset: u64, len: usize) {
@@ -241,7 +374,9 @@ pub fn blocks_read(
 pub fn metadata(device: &Arc<MemoryDevice>, block: u64) -> Vec<u64> {
     let blocks = blocks_read(device, block, |cx, queue| {
         let report = ext4::check(cx, queue, &Default::default()).expect("check runs");
-        assert!(report.findings.is_empty(), "{:?}", report.findings);
+        // Of a journal that waits for its replay it says so first.
+        let waits = report.findings.first().is_none_or(|f| f.rule == Rule::JournalNeedsRecovery);
+        assert!(waits, "{:?}", report.findings);
     });
     let image = device.snapshot();
     let full = |n: &u64| image[(n * block) as usize..][..block as usize].iter().any(|&b| b != 0);
@@ -322,21 +457,25 @@ impl Blows<'_> {
     }
 }
 
+/// Where an inode lies in an image; none where its group's descriptor is damaged.
+pub fn slot_place(image: &[u8], g: &Geometry, ino: u32) -> Option<std::ops::Range<usize>> {
+    let (group, index) = g.inode_group(Ino(ino.into())).expect("in range");
+    let (block, offset) = g.desc_place(group);
+    let place = block.0 as usize * g.block_size as usize + offset;
+    let desc = GroupDesc::read(&image[place..place + g.desc_size as usize]);
+    desc.check_places(group, g).ok()?;
+    let (block, offset) = g.inode_offset(index);
+    let at = (desc.inode_table + block) as usize * g.block_size as usize + offset;
+    Some(at..at + g.inode_size as usize)
+}
+
 /// A field of an inode, with its checksum right again.
 fn field(image: &mut [u8], rng: &mut Rng) -> String {
     let Ok(g) = Geometry::parse(&image[1024..2048], 0) else { return "nothing".into() };
     for _ in 0..1000 {
         let ino = 1 + rng.below(u64::from(g.inodes_count)) as u32;
-        let (group, index) = g.inode_group(Ino(ino.into())).expect("in range");
-        let (block, offset) = g.desc_place(group);
-        let place = block.0 as usize * g.block_size as usize + offset;
-        let desc = GroupDesc::read(&image[place..place + g.desc_size as usize]);
-        if desc.check_places(group, &g).is_err() {
-            continue;
-        }
-        let (block, offset) = g.inode_offset(index);
-        let at = (desc.inode_table + block) as usize * g.block_size as usize + offset;
-        let slot = &mut image[at..at + g.inode_size as usize];
+        let Some(place) = slot_place(image, &g, ino) else { continue };
+        let slot = &mut image[place];
         let values = InodeValues::read(slot, &g);
         if values.links == 0 {
             continue;

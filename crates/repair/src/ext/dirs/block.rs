@@ -1,7 +1,10 @@
 //! One block of a directory, taken apart as far as it holds together.
 
 use ext4::Rule;
-use ext4::format::dir::{DirLayout, HEADER_LEN, entry_len};
+use ext4::format::dir::{
+    DirLayout, ENCRYPTED_MIN, Entry, HEADER_LEN, Names, entries, entry_len, whole_len,
+};
+use ext4::format::hash::NameHash;
 
 use super::{Name, Problem};
 
@@ -41,10 +44,17 @@ fn header(data: &[u8], at: usize) -> Option<Header> {
     let bytes = data.get(at..at + HEADER_LEN)?;
     Some(Header {
         ino: u32::from_le_bytes(bytes[..4].try_into().expect("four bytes")),
-        rec_len: u16::from_le_bytes([bytes[4], bytes[5]]).into(),
+        rec_len: whole_len(u16::from_le_bytes([bytes[4], bytes[5]]), data),
         name_len: bytes[6].into(),
         file_type: bytes[7],
     })
+}
+
+/// The hashes behind the name of the entry at `at`, in a directory that has them.
+fn hash_at(data: &[u8], at: usize, layout: DirLayout) -> NameHash {
+    let rest = DirLayout { block_size: (data.len() - at) as u32, checksum: false, ..layout };
+    let first = entries(&data[at..], rest).next();
+    first.map_or(NameHash::default(), |entry: Entry<'_>| entry.hash)
 }
 
 /// Takes a block apart; says what is wrong with it.
@@ -62,40 +72,59 @@ pub fn parse(
             h.rec_len >= entry_len(1)
                 && h.rec_len.is_multiple_of(4)
                 && h.rec_len <= data.len() - at
-                && entry_len(h.name_len) <= h.rec_len
+                && room_of(h, layout) <= h.rec_len
         });
         let Some(head) = sound else {
             let loss = Some("names in the rest of the block".to_string());
             let detail = format!("the entry at {at} has no sound length");
             problems.push((Rule::DirEntryLength, detail, loss));
-            salvage(&data[at..], bounds, &mut parsed.weak);
+            salvage(&data[at..], layout, bounds, &mut parsed.weak);
             break;
         };
         count += 1;
         let name = &data[at + HEADER_LEN..at + HEADER_LEN + head.name_len];
-        let used = if head.ino == 0 { HEADER_LEN } else { entry_len(head.name_len) };
+        let used = if head.ino == 0 { HEADER_LEN } else { layout.entry_len(head.name_len) };
+        let named =
+            Named { head: &head, name, hash: hash_at(data, at, layout), names: layout.names };
         if bounds.first && count <= 2 {
-            dots(&head, name, count, bounds, &mut parsed, problems);
+            dots(&named, count, bounds, &mut parsed, problems);
         } else if head.ino != 0 {
-            entry(&head, name, bounds, &mut parsed, problems);
+            entry(&named, bounds, &mut parsed, problems);
         }
         if !bounds.inner && head.rec_len >= used + entry_len(1) {
-            salvage(&data[at + used..at + head.rec_len], bounds, &mut parsed.weak);
+            salvage(&data[at + used..at + head.rec_len], layout, bounds, &mut parsed.weak);
         }
         at += head.rec_len;
     }
     parsed
 }
 
+/// An entry, with its name.
+struct Named<'a> {
+    head: &'a Header,
+    name: &'a [u8],
+    hash: NameHash,
+    /// What the names of the directory are.
+    names: Names,
+}
+
+/// Bytes that an entry needs.
+fn room_of(head: &Header, layout: DirLayout) -> usize {
+    match head.ino {
+        0 => entry_len(head.name_len),
+        _ => layout.entry_len(head.name_len),
+    }
+}
+
 /// One of the first two entries.
 fn dots(
-    head: &Header,
-    name: &[u8],
+    named: &Named<'_>,
     count: u32,
     bounds: Bounds,
     parsed: &mut Parsed,
     problems: &mut Vec<Problem>,
 ) {
+    let (head, name) = (named.head, named.name);
     let (rule, wanted): (Rule, &[u8]) = match count {
         1 => (Rule::DirDot, b"."),
         _ => (Rule::DirDotdot, b".."),
@@ -115,18 +144,13 @@ fn dots(
     let detail = format!("entry {count} is {text:?}, inode {}", head.ino);
     problems.push((rule, detail, None));
     if name != b"." && name != b".." && head.ino != 0 {
-        entry(head, name, bounds, parsed, problems);
+        entry(named, bounds, parsed, problems);
     }
 }
 
 /// An entry in use.
-fn entry(
-    head: &Header,
-    name: &[u8],
-    bounds: Bounds,
-    parsed: &mut Parsed,
-    problems: &mut Vec<Problem>,
-) {
+fn entry(named: &Named<'_>, bounds: Bounds, parsed: &mut Parsed, problems: &mut Vec<Problem>) {
+    let Named { head, name, hash, names } = *named;
     let text = String::from_utf8_lossy(name).into_owned();
     if head.ino > bounds.inodes {
         let loss = Some(format!("the name {text:?}"));
@@ -135,7 +159,14 @@ fn entry(
         return;
     }
     let mut kept = name.to_vec();
-    if name.is_empty() || name.iter().any(|&byte| byte == b'/' || byte == 0) {
+    if names != Names::Plain {
+        if name.len() < ENCRYPTED_MIN {
+            let loss = Some("an encrypted name".to_string());
+            let detail = format!("{} bytes are no encrypted name", name.len());
+            problems.push((Rule::DirEntryName, detail, loss));
+            return;
+        }
+    } else if name.is_empty() || name.iter().any(|&byte| byte == b'/' || byte == 0) {
         let loss = Some("a part of the name".to_string());
         problems.push((Rule::DirEntryName, format!("the name {text:?}"), loss));
         kept.iter_mut().filter(|byte| **byte == b'/' || **byte == 0).for_each(|byte| *byte = b'.');
@@ -143,11 +174,11 @@ fn entry(
             kept = format!("#{}", head.ino).into_bytes();
         }
     }
-    parsed.names.push(Name { name: kept, ino: head.ino, file_type: head.file_type });
+    parsed.names.push(Name { name: kept, ino: head.ino, file_type: head.file_type, hash });
 }
 
 /// Looks for entries at every place where one could begin.
-fn salvage(data: &[u8], bounds: Bounds, weak: &mut Vec<Name>) {
+fn salvage(data: &[u8], layout: DirLayout, bounds: Bounds, weak: &mut Vec<Name>) {
     let mut at = 0;
     while at + entry_len(1) <= data.len() {
         let found = header(data, at).filter(|h| {
@@ -155,20 +186,24 @@ fn salvage(data: &[u8], bounds: Bounds, weak: &mut Vec<Name>) {
                 && h.ino <= bounds.inodes
                 && (1..=7).contains(&h.file_type)
                 && h.name_len > 0
-                && h.rec_len >= entry_len(h.name_len)
+                && h.rec_len >= layout.entry_len(h.name_len)
                 && h.rec_len.is_multiple_of(4)
                 && at + HEADER_LEN + h.name_len <= data.len()
         });
         let name = found.as_ref().map(|h| &data[at + HEADER_LEN..at + HEADER_LEN + h.name_len]);
-        let plain = |name: &&[u8]| {
+        let likely = |name: &&[u8]| {
+            if layout.names != Names::Plain {
+                return name.len() >= ENCRYPTED_MIN;
+            }
             let text = !name.iter().any(|&byte| byte < 0x20 || byte == b'/' || byte == 0x7f);
             text && *name != b"." && *name != b".."
         };
-        match (found, name.filter(plain)) {
+        match (found, name.filter(likely)) {
             (Some(head), Some(name)) => {
                 let file_type = head.file_type;
-                weak.push(Name { name: name.to_vec(), ino: head.ino, file_type });
-                at += entry_len(head.name_len);
+                let hash = hash_at(data, at, layout);
+                weak.push(Name { name: name.to_vec(), ino: head.ino, file_type, hash });
+                at += layout.entry_len(head.name_len);
             }
             _ => at += 4,
         }

@@ -3,10 +3,12 @@
 use block::DeviceError;
 use ext4::Rule;
 use ext4::format::features::{Compat, Incompat, RoCompat};
-use ext4::format::inode::{BASE_SIZE, EXTRA_SIZE};
-use ext4::format::{FileKind, InodeFlags, InodeValues, extent, xattr};
+use ext4::format::inode::{BASE_SIZE, BLOCK_AREA, EXTRA_SIZE};
+use ext4::format::verity::{LocateError, VerityError, locate};
+use ext4::format::{FileKind, InodeFlags, InodeValues, dir, extent, xattr};
 
 use crate::ext::Fs;
+use crate::ext::attributes::inline_tail;
 use crate::ext::map::Map;
 
 /// Points at which an inode with a right checksum, or none, is taken as nonsense.
@@ -31,9 +33,10 @@ impl Fs<'_> {
     ) -> Result<Option<(InodeValues, Map)>, DeviceError> {
         let mut fixed = values;
         let mut fixes = Vec::new();
-        self.fix_flags(&mut fixed, &mut fixes);
         self.fix_extra(slot, &mut fixed, &mut fixes);
-        let mut map = self.fix_kind(ino, &mut fixed, &mut fixes)?;
+        self.fix_inline(slot, &mut fixed, &mut fixes);
+        self.fix_flags(&mut fixed, &mut fixes);
+        let mut map = self.fix_kind(ino, slot, &mut fixed, &mut fixes)?;
         let points = self.nonsense(&values, &map);
         let limit = if trusted { NONSENSE } else { NONSENSE_UNSUMMED };
         if fixed.kind().is_none() || points >= limit {
@@ -50,7 +53,10 @@ impl Fs<'_> {
             let loss = Some("some field of it may be wrong");
             fixes.push(Fix(Rule::InodeChecksum, "its checksum does not fit".into(), act, loss));
         }
-        self.fix_size(&mut fixed, &mut map, &mut fixes)?;
+        self.fix_size(slot, &mut fixed, &mut map, &mut fixes)?;
+        if self.suspect(ino, Rule::Verity) {
+            self.fix_verity(&mut fixed, &mut map, &mut fixes)?;
+        }
         self.fix_rest(slot, &mut fixed, &mut fixes);
         let mut wanted = true;
         for Fix(rule, detail, act, loss) in fixes.iter() {
@@ -91,8 +97,10 @@ impl Fs<'_> {
         let (incompat, compat) = (features.incompat, features.compat);
         drop(InodeFlags::INLINE_DATA, incompat.contains(Incompat::INLINE_DATA));
         drop(InodeFlags::ENCRYPT, incompat.contains(Incompat::ENCRYPT));
-        drop(InodeFlags::CASEFOLD, incompat.contains(Incompat::CASEFOLD));
-        drop(InodeFlags::VERITY, features.ro_compat.contains(RoCompat::VERITY));
+        let directory = matches!(kind, Some(FileKind::Directory) | None);
+        drop(InodeFlags::CASEFOLD, directory && incompat.contains(Incompat::CASEFOLD));
+        let file = matches!(kind, Some(FileKind::Regular) | None);
+        drop(InodeFlags::VERITY, file && features.ro_compat.contains(RoCompat::VERITY));
         drop(InodeFlags::IMAGIC, false);
         drop(InodeFlags::EOFBLOCKS, false);
         drop(InodeFlags::HUGE_FILE, features.ro_compat.contains(RoCompat::HUGE_FILE));
@@ -103,7 +111,8 @@ impl Fs<'_> {
         let magic = u16::from_le_bytes([values.block[0], values.block[1]]) == extent::MAGIC;
         let room = u16::from_le_bytes([values.block[4], values.block[5]]) == extent::ROOT_MAX;
         let mapped = matches!(kind, Some(FileKind::Regular | FileKind::Directory) | None);
-        if magic && room && mapped && incompat.contains(Incompat::EXTENTS) {
+        let inline = flags.contains(InodeFlags::INLINE_DATA);
+        if magic && room && mapped && !inline && incompat.contains(Incompat::EXTENTS) {
             flags |= InodeFlags::EXTENTS;
         }
         let special = !mapped && kind != Some(FileKind::Symlink);
@@ -114,6 +123,112 @@ impl Fs<'_> {
             let detail = format!("flags {:#x}", values.flags.bits());
             fixes.push(Fix(Rule::InodeFlags, detail, "clear or set those that cannot be", None));
             values.flags = flags;
+        }
+    }
+
+    /// Whether the content lies in the inode: the attribute that holds its end says so.
+    fn fix_inline(&self, slot: &[u8], values: &mut InodeValues, fixes: &mut Vec<Fix>) {
+        if !self.g.features.incompat.contains(Incompat::INLINE_DATA) {
+            return;
+        }
+        let others = InodeFlags::EXTENTS | InodeFlags::INDEX | InodeFlags::EA_INODE;
+        let flags = values.flags;
+        let root = values.block[..2] == extent::MAGIC.to_le_bytes()
+            && values.block[4..6] == extent::ROOT_MAX.to_le_bytes();
+        let mapped = root && flags.contains(InodeFlags::EXTENTS);
+        let own = if values.file_acl == 0 { 0 } else { self.g.cluster_sectors() };
+        let kinds = [FileKind::Regular, FileKind::Directory, FileKind::Symlink];
+        let may = values.kind().is_none_or(|kind| kinds.contains(&kind));
+        let inline = match inline_tail(slot, values.extra_isize) {
+            Some(_) => may && !mapped,
+            None => may && flags.contains(InodeFlags::INLINE_DATA) && !root && values.blocks <= own,
+        };
+        let mut wanted = flags;
+        wanted.set(InodeFlags::INLINE_DATA, inline);
+        if inline {
+            wanted -= others;
+        }
+        if wanted != flags {
+            let detail = format!("flags {:#x}", flags.bits());
+            let act = "say where its content lies";
+            fixes.push(Fix(Rule::InodeFlags, detail, act, None));
+            values.flags = wanted;
+        }
+    }
+
+    /// The type of an inode that holds its content, of which nothing else is known.
+    fn inline_kind(&self, slot: &[u8], values: &InodeValues) -> FileKind {
+        let mut bytes = values.block.to_vec();
+        bytes.extend(inline_tail(slot, values.extra_isize).unwrap_or_default());
+        let (inodes, filetype) = (self.g.inodes_count, self.g.dir_layout().filetype);
+        let names = (0..dir::INLINE_RUNS).all(|index| {
+            let (run, layout) = dir::inline_run(&bytes, index, filetype);
+            dir::check(run, layout, inodes).is_ok()
+        });
+        match names && (1..=inodes).contains(&dir::inline_parent(&bytes)) {
+            true => FileKind::Directory,
+            false => FileKind::Regular,
+        }
+    }
+
+    /// The size of a file with verity is what its descriptor says. One without a descriptor has no
+    /// verity, and nothing behind its end.
+    fn fix_verity(
+        &mut self,
+        values: &mut InodeValues,
+        map: &mut Map,
+        fixes: &mut Vec<Fix>,
+    ) -> Result<(), DeviceError> {
+        if !values.flags.contains(InodeFlags::VERITY) {
+            return Ok(());
+        }
+        let error = match self.descriptor_of(values.size, map)? {
+            Err(error) => error,
+            Ok(()) => return Ok(()),
+        };
+        let block = u64::from(self.g.block_size);
+        if let VerityError::DataSize { found, .. } = error
+            && found <= values.size_limit(&self.g)
+            && self.descriptor_of(found, map)?.is_ok()
+        {
+            let act = "take the size in its verity descriptor";
+            fixes.push(Fix(Rule::InodeSize, error.to_string(), act, None));
+            values.size = found;
+            return Ok(());
+        }
+        let act = "go on without verity";
+        let loss = Some("the digest of its content, which nothing verifies any more");
+        fixes.push(Fix(Rule::Verity, error.to_string(), act, loss));
+        values.flags -= InodeFlags::VERITY;
+        let end = values.size.div_ceil(block);
+        if map.cut(end) {
+            map.wrong("the verity tree behind its end has no descriptor", 0);
+        }
+        Ok(())
+    }
+
+    /// Is there a verity descriptor behind a file of `size` bytes?
+    fn descriptor_of(
+        &mut self,
+        size: u64,
+        map: &Map,
+    ) -> Result<Result<(), VerityError>, DeviceError> {
+        let block = u64::from(self.g.block_size);
+        let found = locate(size, self.g.block_size, map.end() * block, |at, len| {
+            let mut bytes = Vec::new();
+            for logical in at / block..(at + len as u64).div_ceil(block) {
+                match map.find(logical) {
+                    Some(place) => bytes.extend(self.view.read(place)?),
+                    None => bytes.resize(bytes.len() + block as usize, 0),
+                }
+            }
+            let from = (at % block) as usize;
+            Ok::<_, DeviceError>(bytes[from..from + len].to_vec())
+        });
+        match found {
+            Ok(_) => Ok(Ok(())),
+            Err(LocateError::Read(error)) => Err(error),
+            Err(LocateError::Verity(error)) => Ok(Err(error)),
         }
     }
 
@@ -137,10 +252,18 @@ impl Fs<'_> {
     fn fix_kind(
         &mut self,
         ino: u32,
+        slot: &[u8],
         values: &mut InodeValues,
         fixes: &mut Vec<Fix>,
     ) -> Result<Map, DeviceError> {
         let known = values.kind();
+        if values.flags.contains(InodeFlags::INLINE_DATA) {
+            if known.is_none() {
+                let kind = self.inline_kind(slot, values);
+                self.take_kind(values, kind, fixes);
+            }
+            return Ok(Map::default());
+        }
         let map = match known {
             Some(FileKind::Regular | FileKind::Directory) | None => self.map(ino, values)?,
             Some(FileKind::Symlink) if !self.short_link(values) => self.map(ino, values)?,
@@ -155,19 +278,26 @@ impl Fs<'_> {
                 false => return Ok(map),
             };
             if known != Some(kind) {
-                let detail = format!("mode {:#o} has no known type", values.mode);
-                let act = "take the type that its blocks show";
-                fixes.push(Fix(Rule::InodeMode, detail, act, Some("its type is a guess")));
-                values.mode = values.mode & 0o7777 | kind.mode_bits();
+                self.take_kind(values, kind, fixes);
             }
         }
         Ok(map)
+    }
+
+    fn take_kind(&self, values: &mut InodeValues, kind: FileKind, fixes: &mut Vec<Fix>) {
+        let detail = format!("mode {:#o} has no known type", values.mode);
+        let act = "take the type that its content shows";
+        fixes.push(Fix(Rule::InodeMode, detail, act, Some("its type is a guess")));
+        values.mode = values.mode & 0o7777 | kind.mode_bits();
     }
 
     /// Is the target of a symbolic link in the inode?
     fn short_link(&self, values: &InodeValues) -> bool {
         if values.is_fast_symlink() {
             return true;
+        }
+        if values.flags.contains(InodeFlags::ENCRYPT) {
+            return values.blocks == 0 && values.target_len(&values.block) > 0;
         }
         let own = if values.file_acl == 0 { 0 } else { u64::from(self.g.block_size / 512) };
         let len = values.block.iter().position(|&byte| byte == 0).unwrap_or(values.block.len());
@@ -185,6 +315,7 @@ impl Fs<'_> {
 
     fn fix_size(
         &mut self,
+        slot: &[u8],
         values: &mut InodeValues,
         map: &mut Map,
         fixes: &mut Vec<Fix>,
@@ -192,12 +323,20 @@ impl Fs<'_> {
         let block = u64::from(self.g.block_size);
         let old = values.size;
         match values.kind().expect("known by now") {
+            FileKind::Regular if values.flags.contains(InodeFlags::INLINE_DATA) => {
+                if old > values.size_limit(&self.g) {
+                    let tail = inline_tail(slot, values.extra_isize).unwrap_or_default();
+                    values.size = (values.block.len() + tail.len()) as u64;
+                }
+            }
             FileKind::Regular => {
-                if old > values.size_limit(&self.g) || old + block < map.written_end() * block {
+                let reaches = values.flags.contains(InodeFlags::VERITY)
+                    || old.saturating_add(block) >= map.written_end() * block;
+                if old > values.size_limit(&self.g) || !reaches {
                     values.size = map.end() * block;
                 }
             }
-            FileKind::Symlink => self.fix_link(values, map, fixes)?,
+            FileKind::Symlink => self.fix_link(slot, values, map, fixes)?,
             FileKind::Directory => {}
             _ => {
                 values.size = 0;
@@ -224,25 +363,39 @@ impl Fs<'_> {
     /// The target of a symbolic link, whose length is the size.
     fn fix_link(
         &mut self,
+        slot: &[u8],
         values: &mut InodeValues,
         map: &mut Map,
         fixes: &mut Vec<Fix>,
     ) -> Result<(), DeviceError> {
-        let content = match map.runs.first() {
+        let mut content = match map.runs.first() {
             None => values.block.to_vec(),
             Some(run) => self.view.read(run.start)?,
         };
-        let len = content.iter().position(|&byte| byte == 0).unwrap_or(content.len());
+        let inline = values.flags.contains(InodeFlags::INLINE_DATA);
+        if inline {
+            content.extend(inline_tail(slot, values.extra_isize).unwrap_or_default());
+        }
+        let len = values.target_len(&content) as usize;
         let placed = map.runs.is_empty() && map.damage.is_empty() || map.end() == 1;
-        if placed && len > 0 && len < content.len() {
+        if placed && len > 0 && (len < content.len() || inline) {
             values.size = len as u64;
+            // A short target has its place in the inode.
+            if len < BLOCK_AREA && !inline && !map.runs.is_empty() {
+                let detail = format!("a target of {len} bytes in a block");
+                fixes.push(Fix(Rule::InodeSymlink, detail, "put it into the inode", None));
+                values.block = [0; BLOCK_AREA];
+                values.block[..len].copy_from_slice(&content[..len]);
+                values.flags -= InodeFlags::EXTENTS;
+                *map = Map::default();
+            }
             return Ok(());
         }
         let act = "let it point at \"?\"";
         fixes.push(Fix(Rule::InodeSymlink, "it has no target".into(), act, Some("the target")));
-        values.block = [0; 60];
+        values.block = [0; BLOCK_AREA];
         values.block[0] = b'?';
-        values.flags -= InodeFlags::EXTENTS;
+        values.flags -= InodeFlags::EXTENTS | InodeFlags::ENCRYPT;
         values.size = 1;
         *map = Map::default();
         Ok(())

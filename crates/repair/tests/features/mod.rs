@@ -1,0 +1,201 @@
+//! Damage to what only some features have: what is kept of it.
+
+use std::sync::Arc;
+
+use base::Ino;
+use device::MemoryDevice;
+use ext4::format::{Geometry, InodeFlags, InodeValues};
+use testkit::content::{create, mkdir};
+use testkit::manifest::Manifest;
+use vfs::{FileSystem, Namespace};
+
+use crate::support::*;
+
+fn of(name: &str) -> (Arc<MemoryDevice>, Manifest) {
+    let kinds = KINDS.iter().chain(FEATURES);
+    let device = kinds.filter(|kind| kind.name == name).map(Kind::image).next().expect("a kind");
+    let before = manifest(&device).expect("a sound image");
+    (device, before)
+}
+
+fn ino_of(device: &Arc<MemoryDevice>, name: &str) -> u32 {
+    rt::testing::world(|cx| {
+        let fs = mount(cx, Arc::new(device.fork())).expect("a sound image");
+        let names = Namespace::new(fs);
+        names.lstat(cx, format!("/{name}").as_bytes()).expect("the name").ino.0 as u32
+    })
+}
+
+fn geometry(image: &[u8]) -> Geometry {
+    Geometry::parse(&image[1024..2048], 0).expect("a sound superblock")
+}
+
+/// Changes an inode, with its checksum right again; answers what it was.
+fn change(
+    device: &MemoryDevice,
+    ino: u32,
+    with: impl FnOnce(&mut InodeValues, &mut [u8]),
+) -> InodeValues {
+    let mut image = device.snapshot();
+    let g = geometry(&image);
+    let place = slot_place(&image, &g, ino).expect("a sound descriptor");
+    let slot = &mut image[place.clone()];
+    let old = InodeValues::read(slot, &g);
+    let mut values = old;
+    with(&mut values, slot);
+    values.emit(slot, Ino(ino.into()), &g);
+    device.write_at(place.start as u64, slot);
+    old
+}
+
+/// The block that the first extent in an inode begins with.
+fn first_block(values: &InodeValues) -> u64 {
+    u32::from_le_bytes(values.block[20..24].try_into().expect("four bytes")).into()
+}
+
+/// Repairs, has e2fsck judge, and looks at the tree.
+fn repaired(device: &Arc<MemoryDevice>) -> Manifest {
+    let plan = plan(device).expect("a plan");
+    assert!(plan.left.is_empty() && !plan.is_clean(), "{:?}", plan.left);
+    let dir = tempfile::tempdir().expect("a directory");
+    apply(&(device.clone() as _), &plan, dir.path());
+    testkit::judge::e2fsck_device(device).expect("clean");
+    manifest(device).expect("mounted")
+}
+
+fn flags_of(device: &MemoryDevice, ino: u32) -> InodeFlags {
+    change(device, ino, |_, _| ()).flags
+}
+
+fn entry<'m>(tree: &'m Manifest, name: &str) -> &'m testkit::manifest::Entry {
+    tree.get(name.as_bytes()).unwrap_or_else(|| panic!("{name} is there"))
+}
+
+/// A symbolic link whose target shrank to less than 60 bytes stayed in its block: the kernel reads
+/// it out of the inode, and e2fsck calls it invalid. The check was silent.
+#[test]
+fn a_short_target_goes_into_the_inode() {
+    let (device, _) = of("ext4-1k");
+    let ino = ino_of(&device, "slow");
+    let old = change(&device, ino, |values, _| values.size = 5);
+    device.write_at(first_block(&old) * 1024, b"short\0");
+    rt::testing::world(|cx| {
+        let queue = queue(cx, device.clone());
+        let report = ext4::check(cx, &queue, &Default::default()).expect("check runs");
+        assert!(report.findings.iter().any(|f| f.rule == ext4::Rule::InodeSymlink));
+    });
+    assert_eq!(entry(&repaired(&device), "slow").target.as_deref(), Some("73686f7274"));
+}
+
+/// The size of a file with verity comes from its descriptor, and the tree behind its end stays.
+#[test]
+fn a_size_follows_from_the_verity_descriptor() {
+    let (device, before) = of("verity-1k");
+    let ino = ino_of(&device, "sealed");
+    change(&device, ino, |values, _| values.size = 1000);
+    let after = repaired(&device);
+    assert!(flags_of(&device, ino).contains(InodeFlags::VERITY));
+    assert_eq!(entry(&after, "sealed").sha256, entry(&before, "sealed").sha256);
+}
+
+/// A file whose descriptor is damaged keeps its content, without verity, and nothing lies behind
+/// its end.
+#[test]
+fn a_file_with_a_damaged_descriptor_keeps_its_content() {
+    let (device, before) = of("verity-1k");
+    let ino = ino_of(&device, "sealed");
+    let end = rt::testing::world(|cx| {
+        let fs = mount(cx, Arc::new(device.fork())).expect("a sound image");
+        let descriptor = fs.fiemap(cx, Ino(ino.into()), 0, i64::MAX as u64).expect("its map");
+        let last = descriptor.last().expect("a part");
+        last.content().expect("a place").0 * 512 + last.len
+    });
+    device.write_at(end - 1024, &[0; 1024]);
+    let after = repaired(&device);
+    assert!(!flags_of(&device, ino).contains(InodeFlags::VERITY));
+    assert_eq!(entry(&after, "sealed").sha256, entry(&before, "sealed").sha256);
+}
+
+/// A directory in its inode whose attribute is gone keeps the names in the first 60 bytes; what the
+/// others named is in `lost+found`.
+#[test]
+fn a_directory_in_its_inode_survives_the_loss_of_its_attribute() {
+    let (device, _) = of("inline-1k");
+    rt::testing::world(|cx| {
+        let fs = mount(cx, device.clone()).expect("a sound image");
+        let dir = mkdir(cx, &*fs, fs.root(), "few");
+        for n in 0..6 {
+            let ino = create(cx, &*fs, dir, &format!("file{n}"));
+            write(cx, &*fs, ino, 9000 + n, 0, 70);
+        }
+        fs.unmount(cx).expect("unmount");
+    });
+    let before = manifest(&device).expect("a sound image");
+    let ino = ino_of(&device, "few");
+    change(&device, ino, |values, slot| {
+        assert!(values.flags.contains(InodeFlags::INLINE_DATA));
+        // The number of the prefix: the attribute is another one then.
+        let entry = 128 + usize::from(values.extra_isize) + 4;
+        assert_eq!(slot[entry + 1], 7, "system.data");
+        slot[entry + 1] = 1;
+    });
+    let after = repaired(&device);
+    assert_eq!(entry(&after, "few/file2").sha256, entry(&before, "few/file2").sha256);
+    let contents = |tree: &Manifest| {
+        let mut all: Vec<_> = tree.values().filter_map(|entry| entry.sha256.clone()).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(contents(&after), contents(&before), "no file is lost");
+    assert!(!after.contains_key(&b"few/file5"[..]));
+}
+
+/// A cluster that two files claim is copied for one of them: both can be read, and e2fsck finds the
+/// clusters and the counts right.
+#[test]
+fn a_cluster_that_two_files_claim_is_copied() {
+    let (device, before) = of("bigalloc-1k");
+    let target = first_block(&change(&device, ino_of(&device, "large"), |_, _| ()));
+    change(&device, ino_of(&device, "deep0/file4"), |values, _| {
+        values.block[20..24].copy_from_slice(&(target as u32).to_le_bytes());
+    });
+    let after = repaired(&device);
+    assert_eq!(entry(&after, "large").sha256, entry(&before, "large").sha256);
+    assert!(after.contains_key(&b"deep0/file4"[..]));
+}
+
+/// A plain file that says it was encrypted is read as it is; an encrypted directory keeps all its
+/// names, whose bytes are of any value.
+#[test]
+fn a_flag_of_encryption_without_a_context_is_dropped() {
+    let (device, before) = of("encrypt-1k");
+    let ino = ino_of(&device, "large");
+    change(&device, ino, |values, _| values.flags |= InodeFlags::ENCRYPT);
+    assert_eq!(repaired(&device), before);
+}
+
+/// Quota files are counted anew where an owner changed, and where one is damaged.
+#[test]
+fn quota_files_are_counted_anew() {
+    for damaged in [false, true] {
+        let (device, before) = of("bigalloc-4k");
+        let ino = ino_of(&device, "large");
+        change(&device, ino, |values, _| values.uid = 4711);
+        if damaged {
+            let file = change(&device, 4, |_, _| ());
+            device.write_at(first_block(&file) * 4096 + 1024, &[0xff; 1024]);
+        }
+        let after = repaired(&device);
+        assert_eq!(after.len(), before.len());
+    }
+}
+
+/// Names that fast commits hold are there after a repair, though another structure is damaged.
+#[test]
+fn fast_commits_are_replayed_before_a_repair() {
+    let (device, before) = of("fast-commit-1k");
+    assert!(before.contains_key(&b"quick-last"[..]) && !before.contains_key(&b"quick3"[..]));
+    // A free inode count in the superblock, whose checksum does not fit any more.
+    device.write_at(1024 + 16, &[1, 2, 3, 4]);
+    assert_eq!(repaired(&device), before);
+}
