@@ -230,16 +230,16 @@ impl Mounting {
             true => self.fast_commits(cx, &probe)?,
             false => None,
         };
-        if fast_commits.is_some() && probe.sb.geometry.external_journal() {
-            return Err(MountError::Mode("replaying fast commits of an external journal"));
-        }
         if fast_commits.is_some() && self.options.read_only {
             probe.inodes.cache.clear();
             return self.open_replayed(cx);
         }
         let changes = match fast_commits {
             // First in memory: what cannot be replayed is refused before anything is written.
-            Some(_) => Some(replay::changed_blocks(cx, &self.queue)?),
+            Some(_) => {
+                let journal = self.options.journal.as_ref();
+                Some(replay::changed_blocks(cx, &self.queue, journal)?)
+            }
             None => None,
         };
         let (journal, report) = self.open_journal(cx, &probe)?;
@@ -258,7 +258,8 @@ impl Mounting {
             let buffer = self.buffers.read(cx, super_block)?;
             let page = buffer.page();
             let before = raw;
-            let (raw, geometry) = join_super(cx, &page[offset..offset + SUPER_SIZE], &self.queue)?;
+            let (bytes, journal) = (&page[offset..offset + SUPER_SIZE], &self.options.journal);
+            let (raw, geometry) = join_super(cx, bytes, &self.queue, journal.as_ref())?;
             check_features(&geometry, self.options.read_only)?;
             let fs = self.assemble(cx, &raw, geometry, true)?;
             fs.sb.change_super(|raw| raw.keep_errors_of(&before));
@@ -312,7 +313,7 @@ impl Mounting {
     fn writes_fast_commits(&self, geometry: &Geometry) -> bool {
         geometry.features.compat.contains(Compat::FAST_COMMIT)
             && !geometry.features.ro_compat.contains(RoCompat::QUOTA)
-            && geometry.journal_ino != 0
+            && geometry.features.compat.contains(Compat::HAS_JOURNAL)
             && self.options.data_mode != JournalMode::Data
     }
 

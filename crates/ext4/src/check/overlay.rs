@@ -14,6 +14,7 @@ use super::{CheckOptions, Checker};
 use crate::MountError;
 use crate::format::features::Incompat;
 use crate::format::{At, Geometry, InodeValues, RawSuper};
+use crate::journal_device::JournalDevice;
 use crate::mount::replay_fast_commits;
 
 /// Bytes of buffers that the replay may keep.
@@ -55,28 +56,26 @@ pub fn replay(
     let block_size = geometry.block_size;
     let fs_uuid = geometry.uuid;
     let external = geometry.external_journal();
-    let area = match &options.journal {
-        // Its log is emptied in memory.
-        Some(device) if external => match device.overlaid().area(cx, &raw) {
-            Ok(area) => Some(area),
-            Err(MountError::Device(error)) => return Err(error),
-            Err(error) => {
-                findings.add(Rule::JournalSuper, at, error.to_string());
-                return Ok(Journal::Dirty);
-            }
-        },
-        _ if external => {
-            findings.add(Rule::JournalNeedsRecovery, at, "its device is not given");
-            return Ok(Journal::Dirty);
-        }
-        _ => journal_area(cx, queue, raw, geometry)?,
+    let beside = options.journal.as_ref().filter(|_| external);
+    let area = match external {
+        true => external_area(cx, beside, &raw, findings)?,
+        false => journal_area(cx, queue, raw, geometry)?,
     };
     let Some(area) = area else {
-        findings.add(Rule::JournalInode, at, "needs_recovery is set, no journal can be read");
+        if !external {
+            let detail = "needs_recovery is set, no journal can be read";
+            findings.add(Rule::JournalInode, at, detail);
+        }
         return Ok(Journal::Dirty);
     };
-    let Some((over, fast_commits)) = with_fast_commits(cx, queue, findings)? else {
+    let Some(replayed) = with_fast_commits(cx, queue, beside, findings)? else {
         return Ok(Journal::Dirty);
+    };
+    let WithFastCommits { over, beside, fast_commits } = replayed;
+    let area = match &beside {
+        // Its log is emptied in memory.
+        Some(device) => device.area(cx, &raw).unwrap_or(area),
+        None => area,
     };
     let config = BufferConfig { block_size, limit_bytes: REPLAY_CACHE, ..Default::default() };
     let cache = BufferCache::new(over.clone(), config);
@@ -102,23 +101,61 @@ pub fn replay(
     }
 }
 
-/// The device, in memory with its fast commits and the log before them where it has some, and how
-/// many there are. None where they cannot be replayed.
+/// Where the log of an external journal lies. None, with a finding, where it cannot be read.
+fn external_area(
+    cx: &mut Cx,
+    beside: Option<&JournalDevice>,
+    raw: &RawSuper,
+    findings: &mut Findings,
+) -> Result<Option<JournalArea>, DeviceError> {
+    let at = At::Super(0);
+    let Some(device) = beside else {
+        findings.add(Rule::JournalNeedsRecovery, at, "its device is not given");
+        return Ok(None);
+    };
+    match device.area(cx, raw) {
+        Ok(area) => Ok(Some(area)),
+        Err(MountError::Device(error)) => Err(error),
+        Err(error) => {
+            findings.add(Rule::JournalSuper, at, error.to_string());
+            Ok(None)
+        }
+    }
+}
+
+/// A device in memory, with its fast commits and the log before them where it has some.
+struct WithFastCommits {
+    over: Arc<Queue>,
+    /// The device of an external journal, in memory too.
+    beside: Option<JournalDevice>,
+    /// How many there were.
+    fast_commits: u32,
+}
+
+impl WithFastCommits {
+    fn none_yet(queue: &Arc<Queue>, beside: Option<&JournalDevice>) -> WithFastCommits {
+        let beside = beside.map(JournalDevice::overlaid);
+        WithFastCommits { over: Overlay::queue(queue), beside, fast_commits: 0 }
+    }
+}
+
+/// The device after its fast commits. None where they cannot be replayed.
 fn with_fast_commits(
     cx: &mut Cx,
     queue: &Arc<Queue>,
+    beside: Option<&JournalDevice>,
     findings: &mut Findings,
-) -> Result<Option<(Arc<Queue>, u32)>, DeviceError> {
-    let over = Overlay::queue(queue);
-    match replay_fast_commits(cx, &over) {
-        Ok(count) => Ok(Some((over, count))),
+) -> Result<Option<WithFastCommits>, DeviceError> {
+    let tried = WithFastCommits::none_yet(queue, beside);
+    match replay_fast_commits(cx, &tried.over, tried.beside.as_ref()) {
+        Ok(fast_commits) => Ok(Some(WithFastCommits { fast_commits, ..tried })),
         Err(MountError::Device(error)) => Err(error),
         Err(MountError::FastCommit(bad)) => {
             findings.add(Rule::JournalSuper, At::Super(0), bad.to_string());
             Ok(None)
         }
         // What is wrong is found by the check itself, or by opening the journal.
-        Err(_) => Ok(Some((Overlay::queue(queue), 0))),
+        Err(_) => Ok(Some(WithFastCommits::none_yet(queue, beside))),
     }
 }
 

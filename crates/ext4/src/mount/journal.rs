@@ -50,6 +50,13 @@ impl JournalDevice {
     }
 }
 
+impl Geometry {
+    /// Is there a log inside, or on the device that was given?
+    pub(super) fn reaches_log(&self, journal: Option<&JournalDevice>) -> bool {
+        self.journal_ino != 0 || self.external_journal() && journal.is_some()
+    }
+}
+
 impl Mounting {
     /// Is the journal on a device that was not given? A mount that only reads does without, where
     /// the log is empty.

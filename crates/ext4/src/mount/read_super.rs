@@ -29,17 +29,20 @@ use crate::Ext4;
 use crate::format::features::{Access, Compat, Incompat, RoCompat};
 use crate::format::super_block::{SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, RawSuper, checksum};
+use crate::journal_device::JournalDevice;
 use crate::mount::{MountError, Mounting, check_features};
 use crate::sb::options::MountOptions;
 
-/// Reads the superblock from the device.
+/// Reads the superblock from the device; `journal` is that of an external journal.
 pub(crate) fn read_super(
     cx: &mut Cx,
     queue: &Arc<Queue>,
+    journal: Option<&JournalDevice>,
 ) -> Result<(RawSuper, Geometry), MountError> {
     let len = 2048.max(queue.info().logical_block as usize);
     let page = queue.read(cx, Sector(0), len)?;
-    join_super(cx, &page[SUPER_OFFSET as usize..SUPER_OFFSET as usize + SUPER_SIZE], queue)
+    let bytes = &page[SUPER_OFFSET as usize..SUPER_OFFSET as usize + SUPER_SIZE];
+    join_super(cx, bytes, queue, journal)
 }
 
 impl Ext4 {
@@ -53,7 +56,7 @@ impl Ext4 {
         pages: &Arc<PageCache>,
         options: MountOptions,
     ) -> Result<Arc<Ext4>, MountError> {
-        let (raw, geometry) = read_super(cx, queue)?;
+        let (raw, geometry) = read_super(cx, queue, options.journal.as_ref())?;
         if geometry.block_size > pages.config().folio_size {
             return Err(MountError::Mode("a block that is larger than the page cache's folios"));
         }
@@ -70,7 +73,7 @@ impl Ext4 {
         cache: PageCacheConfig,
         options: MountOptions,
     ) -> Result<Arc<Ext4>, MountError> {
-        let (raw, geometry) = read_super(cx, queue)?;
+        let (raw, geometry) = read_super(cx, queue, options.journal.as_ref())?;
         let folio_size = PageCacheConfig::folio_size_for(geometry.block_size);
         let pages = PageCache::new(cx.runtime(), PageCacheConfig { folio_size, ..cache });
         Ext4::mount_read(cx, queue, &pages, options, raw, geometry)
@@ -89,6 +92,7 @@ pub(crate) fn join_super(
     cx: &mut Cx,
     bytes: &[u8],
     queue: &Arc<Queue>,
+    journal: Option<&JournalDevice>,
 ) -> Result<(RawSuper, Geometry), MountError> {
     match parse_super(bytes, queue) {
         Err(MountError::Corrupt(corrupt))
@@ -96,7 +100,7 @@ pub(crate) fn join_super(
         {
             let mut joined = restore(cx, queue, bytes)?;
             if joined.is_none() {
-                joined = restore_from_log(cx, queue, bytes)?;
+                joined = restore_from_log(cx, queue, bytes, journal)?;
             }
             match joined {
                 Some(joined) => parse_super(&joined, queue),
@@ -212,13 +216,15 @@ fn restore_from_log(
     cx: &mut Cx,
     queue: &Arc<Queue>,
     bytes: &[u8],
+    journal: Option<&JournalDevice>,
 ) -> Result<Option<Vec<u8>>, MountError> {
     let Some(joined) = join(bytes) else { return Ok(None) };
     let Ok((raw, geometry)) = parse_super(joined.as_bytes(), queue) else { return Ok(None) };
-    if geometry.journal_ino == 0 || check_features(&geometry, true).is_err() {
+    if !geometry.reaches_log(journal) || check_features(&geometry, true).is_err() {
         return Ok(None);
     }
-    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let journal = journal.filter(|_| geometry.external_journal()).cloned();
+    let options = MountOptions { read_only: true, journal, ..MountOptions::default() };
     let pages = pages_for(cx, &geometry, 1 << 20);
     let look = Mounting::new(queue, &pages, &geometry, options);
     let mut logged = match look.replayed_super(cx, &raw, geometry) {

@@ -21,6 +21,7 @@ use super::{MountError, Mounting, check_features};
 use crate::Ext4;
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::super_block::SUPER_SIZE;
+use crate::journal_device::JournalDevice;
 use crate::mount::read_super::{join_super, pages_for, read_super};
 use crate::sb::options::MountOptions;
 
@@ -31,13 +32,18 @@ const REPLAY_CACHE: u64 = 1 << 20;
 type Change = (u64, Page);
 
 /// Replays the log and its fast commits on the device behind `queue`, where there are fast commits;
-/// the log is empty then. A crash on the way is not provided for: the queue is one over an
-/// [`Overlay`]. Returns how many fast commits there were. May park.
+/// the log, on `journal` where that is a device of its own, is empty then. A crash on the way is
+/// not provided for: both are over an [`Overlay`]. Returns how many fast commits there were. May
+/// park.
 ///
 /// # Errors
-/// Why they cannot be replayed; the device's.
-pub fn replay_fast_commits(cx: &mut Cx, queue: &Arc<Queue>) -> Result<u32, MountError> {
-    Ok(replay(cx, queue)?.map_or(0, |replayed| replayed.count))
+/// Why they cannot be replayed; the devices'.
+pub fn replay_fast_commits(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    journal: Option<&JournalDevice>,
+) -> Result<u32, MountError> {
+    Ok(replay(cx, queue, journal)?.map_or(0, |replayed| replayed.count))
 }
 
 /// What a replay leaves.
@@ -47,27 +53,31 @@ struct Replayed {
     block_size: u32,
 }
 
-fn replay(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Option<Replayed>, MountError> {
-    let (raw, geometry) = read_super(cx, queue)?;
-    let journal = geometry.journal_ino != 0;
-    if !journal || !geometry.features.incompat.contains(Incompat::RECOVER) {
+fn replay(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    journal: Option<&JournalDevice>,
+) -> Result<Option<Replayed>, MountError> {
+    let (raw, geometry) = read_super(cx, queue, journal)?;
+    if !geometry.reaches_log(journal) || !geometry.features.incompat.contains(Incompat::RECOVER) {
         return Ok(None);
     }
     let block_size = geometry.block_size;
     check_features(&geometry, false)?;
     let pages = pages_for(cx, &geometry, REPLAY_CACHE);
-    let mounting = Mounting::new(queue, &pages, &geometry, MountOptions::default());
+    let options = MountOptions { journal: journal.cloned(), ..MountOptions::default() };
+    let mounting = Mounting::new(queue, &pages, &geometry, options);
     let probe = mounting.assemble(cx, &raw, geometry, false)?;
     let Some(commits) = mounting.fast_commits(cx, &probe)? else { return Ok(None) };
     let area = mounting.journal_area(cx, &probe)?;
-    let (journal, _) = mounting.open_journal(cx, &probe)?;
-    journal.kill(cx);
+    let (log, _) = mounting.open_journal(cx, &probe)?;
+    log.kill(cx);
     let (super_block, offset) = (probe.sb.buffer.block(), probe.sb.offset);
     probe.inodes.cache.clear();
     drop(probe);
     mounting.buffers.drop_clean();
     let page = mounting.buffers.read(cx, super_block)?.page();
-    let (raw, geometry) = join_super(cx, &page[offset..offset + SUPER_SIZE], queue)?;
+    let (raw, geometry) = join_super(cx, &page[offset..offset + SUPER_SIZE], queue, journal)?;
     check_features(&geometry, false)?;
     if geometry.features.ro_compat.contains(RoCompat::QUOTA) {
         return Err(MountError::Mode("replaying fast commits on a file system with quota"));
@@ -89,15 +99,21 @@ fn replay(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Option<Replayed>, MountErro
 ///
 /// # Errors
 /// Why they cannot be replayed; the device's.
-pub(super) fn changed_blocks(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Vec<Change>, MountError> {
+pub(super) fn changed_blocks(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    journal: Option<&JournalDevice>,
+) -> Result<Vec<Change>, MountError> {
     let (overlay, over) = Overlay::shared(queue);
-    let Some(Replayed { area, block_size, .. }) = replay(cx, &over)? else {
+    let journal = journal.map(JournalDevice::overlaid);
+    let Some(Replayed { area, block_size, .. }) = replay(cx, &over, journal.as_ref())? else {
         return Ok(Vec::new());
     };
     let sectors = u64::from(block_size) / SECTOR_SIZE;
     let written = overlay.written().into_iter().map(|(sector, _)| sector / sectors);
     let mut blocks: BTreeSet<u64> = written.collect();
-    let mut at = 0;
+    // The log of an external journal has numbers of another device.
+    let mut at = if area.is_external() { area.len() } else { 0 };
     while at < area.len() {
         let (first, len) = area.map(at);
         blocks.retain(|&block| !(first..first + u64::from(len)).contains(&block));
@@ -148,10 +164,12 @@ impl Mounting {
     /// A mount that only reads, through a replay in memory.
     pub(super) fn open_replayed(&self, cx: &mut Cx) -> Result<Arc<Ext4>, MountError> {
         let over = Overlay::queue(&self.queue);
-        replay(cx, &over)?;
-        let (raw, geometry) = read_super(cx, &over)?;
+        let journal = self.options.journal.as_ref().map(JournalDevice::overlaid);
+        replay(cx, &over, journal.as_ref())?;
+        let (raw, geometry) = read_super(cx, &over, journal.as_ref())?;
+        let options = MountOptions { journal, ..self.options.clone() };
         let pages = self.backing.cache();
-        Mounting::new(&over, pages, &geometry, self.options.clone()).open(cx, raw, geometry)
+        Mounting::new(&over, pages, &geometry, options).open(cx, raw, geometry)
     }
 
     /// Commits what a replay changes, and brings it to its place.

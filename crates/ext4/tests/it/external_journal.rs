@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use base::Sector;
 use block::{Device, DeviceInfo, Queue};
@@ -16,11 +17,13 @@ use testkit::crash::CrashConfig;
 use testkit::format::{Format, Recording};
 use testkit::judge::{self, LoopMount};
 use testkit::lvm::Loop;
+use testkit::manifest::{self, Manifest};
 use testkit::{newest, trials};
-use vfs::FileSystem;
+use vfs::{FileSystem, RenameFlags};
 
 use crate::mkfs::{SEED_TEXT, UUID, UUID_TEXT, around, differences, write};
-use crate::support::{create, queue};
+use crate::support::recovered::{assert_equal, shell};
+use crate::support::{create, mkdir, queue};
 
 /// Bytes of the file system; the journal's device has the rest.
 const DATA: u64 = 24 << 20;
@@ -32,6 +35,8 @@ struct External {
     block: u32,
     /// We have made it, not mke2fs.
     ours: bool,
+    /// With fast commits.
+    fast: bool,
 }
 
 fn parts(device: &Arc<dyn Device>) -> [Arc<dyn Device>; 2] {
@@ -67,13 +72,15 @@ impl External {
         judge::mke2fs(log.path(), LOG, &["-b", &block, "-O", "journal_dev"]);
         let device = Loop::new(log.path());
         let journal = format!("device={}", device.name());
-        let args = ["-t", "ext4", "-b", &block, "-J", &journal];
+        let mut args = vec!["-t", "ext4", "-b", &block, "-J", &journal];
+        args.extend(if self.fast { &["-O", "fast_commit"][..] } else { &[] });
         judge::mke2fs(data.path(), DATA, &args);
         [data, log]
     }
 
     fn mkfs(&self) -> MkfsOptions {
-        MkfsOptions { block_size: Some(self.block), ..MkfsOptions::default() }
+        let features = if self.fast { "fast_commit" } else { "" }.to_string();
+        MkfsOptions { block_size: Some(self.block), features, ..MkfsOptions::default() }
     }
 
     fn options(&self, log: &Arc<Queue>) -> MountOptions {
@@ -89,7 +96,9 @@ fn make(
     log: &Arc<Queue>,
     options: &MkfsOptions,
 ) -> Result<(), String> {
-    let device = MkfsOptions { features: "journal_dev".into(), ..options.clone() };
+    let block_size = options.block_size;
+    let features = "journal_dev".into();
+    let device = MkfsOptions { block_size, features, ..MkfsOptions::default() };
     ext4::mkfs(cx, log, &device).map_err(|error| error.to_string())?;
     make_on(cx, data, log, options)
 }
@@ -176,7 +185,8 @@ impl Format for External {
 /// Method: tasks do anything to the same names; cut at flushes and at random, both judges.
 #[test]
 fn cuts_over_both_devices_are_recovered() {
-    let cells = [(4096, false), (1024, true)].map(|(block, ours)| External { block, ours });
+    let cells = [(4096, false, false), (1024, true, false), (4096, true, true)];
+    let cells = cells.map(|(block, ours, fast)| External { block, ours, fast });
     for (seed, cell) in cells.into_iter().enumerate() {
         let seed = seed as u64;
         let run = Recording { cell, seed, bytes: DATA + LOG, cache: 4 << 20 };
@@ -190,7 +200,7 @@ fn cuts_over_both_devices_are_recovered() {
 #[test]
 fn another_journal_is_refused() {
     rt::testing::world(|cx| {
-        let cell = External { block: 4096, ours: false };
+        let cell = External { block: 4096, ours: false, fast: false };
         let device: Arc<dyn Device> = joined(&cell.files());
         let [data, log] = parts(&device).map(|part| queue(cx, part));
         let other: Arc<dyn Device> = joined(&cell.files());
@@ -228,7 +238,7 @@ fn another_journal_is_refused() {
 #[test]
 fn journals_are_recovered_in_turns_with_the_kernel() {
     for (block, ours) in [(4096, true), (1024, false)] {
-        let cell = External { block, ours };
+        let cell = External { block, ours, fast: false };
         let files = cell.files();
         let mount = |log: &Loop| {
             let options = format!("rw,journal_path={}", log.name());
@@ -371,7 +381,7 @@ fn what_mkfs_makes_is_that_of_mke2fs() {
 #[test]
 fn a_journal_of_another_is_not_taken() {
     rt::testing::world(|cx| {
-        let cell = External { block: 4096, ours: true };
+        let cell = External { block: 4096, ours: true, fast: false };
         let device: Arc<dyn Device> = joined(&cell.files());
         let [data, log] = parts(&device).map(|part| queue(cx, part));
         let before = data.read(cx, Sector(0), 1 << 20).expect("read").to_vec();
@@ -411,4 +421,192 @@ fn a_journal_of_another_is_not_taken() {
         let text = ext4::mkfs(cx, &log, &options).expect_err("a file system's").to_string();
         assert!(text.contains("metadata_csum alone"), "{text}");
     });
+}
+
+/// The image of both parts after each script of the kernel, whose last commits are fast.
+fn images_of_the_kernel(cell: External, scripts: &[&str]) -> Vec<Vec<u8>> {
+    let files = cell.files();
+    let device = Loop::new(files[1].path());
+    let options = format!("rw,commit=300,journal_path={}", device.name());
+    let mounted = LoopMount::new(files[0].path(), "ext4", &options).expect("mounted");
+    let image = || files.each_ref().map(|file| testkit::image::read(file.path())).concat();
+    let run = |script: &&str| {
+        shell(&mounted.path(), script);
+        image()
+    };
+    scripts.iter().map(run).collect()
+}
+
+/// The files of both parts as the kernel, or e2fsck where it is named, recovers them.
+fn recovered(image: &[u8], by_e2fsck: Option<bool>) -> Manifest {
+    let (data, log) = image.split_at(DATA as usize);
+    let [data, log] = [data, log].map(testkit::image::write);
+    if let Some(newest) = by_e2fsck {
+        let (data, log) = (data.path(), log.path());
+        let args: [&dyn AsRef<std::ffi::OsStr>; 4] = [&"-fy", &"-j", &log, &data];
+        let output =
+            if newest { newest::run("e2fsck", &args) } else { judge::run("e2fsck", &args) };
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{newest}: {text}");
+    }
+    let device = Loop::new(log.path());
+    let options = format!("rw,journal_path={}", device.name());
+    let mounted = LoopMount::new(data.path(), "ext4", &options).expect("mounted");
+    let mut tree = manifest::of_dir(&mounted.path()).expect("readable");
+    // Files that have lost their last name e2fsck brings back.
+    tree.retain(|name, _| by_e2fsck.is_none() || !name.starts_with(b"lost+found/"));
+    drop(mounted);
+    drop(device);
+    judged(data.path(), log.path()).expect("clean after the recovery");
+    without_times(tree)
+}
+
+/// Who replays a fast commit sets the times of directories.
+fn without_times(mut tree: Manifest) -> Manifest {
+    for entry in tree.values_mut().filter(|entry| entry.kind == "directory") {
+        entry.mtime_ns = 0;
+    }
+    tree
+}
+
+/// What we recover, with a look by check and by a mount that only reads before it.
+fn recovered_by_us(cell: External, image: &[u8]) -> Manifest {
+    let device = Arc::new(MemoryDevice::from_image(image));
+    rt::testing::world(|cx| {
+        let whole: Arc<dyn Device> = device.clone();
+        let [data, log] = parts(&whole).map(|part| queue(cx, part));
+        let options = CheckOptions {
+            journal: Some(JournalDevice(log.clone())),
+            replay: true,
+            ..CheckOptions::default()
+        };
+        let report = ext4::check(cx, &data, &options).expect("a check");
+        let text = format!("{:?}", report.findings);
+        assert!(text.contains("fast commits") && report.findings.len() == 1, "{text}");
+        let looks = MountOptions { read_only: true, ..cell.options(&log) };
+        let config = PageCacheConfig::with_limit(4 << 20);
+        let fs = Ext4::mount_alone(cx, &data, config, looks).expect("a look");
+        let seen = manifest::of_fs(cx, &*fs).expect("readable");
+        fs.unmount(cx).expect("unmount");
+        assert!(device.snapshot() == image, "a look writes nothing");
+        let fs = cell.mount(cx, device.clone(), 4 << 20);
+        let tree = manifest::of_fs(cx, &*fs).expect("readable");
+        assert!(fs.recovery().is_some_and(|report| report.fast_commits > 0), "fast commits");
+        fs.unmount(cx).expect("unmount");
+        assert!(seen == tree, "the look shows what is recovered");
+        cell.check(cx, &device).expect("sound");
+        without_times(tree)
+    })
+}
+
+/// Goal: fast commits on an external journal are recovered alike by us, the kernel and e2fsck,
+/// whoever wrote them. Method: images after fsyncs of the kernel, and of ours, by all.
+#[test]
+fn fast_commits_are_recovered_by_all() {
+    let scripts = [
+        "for n in $(seq 30); do echo old $n >f$n; done; sync -f .; echo 1 >p; sync p",
+        "echo q >p; mv f1 f2; ln f3 l; rm f4; truncate -s 2 f5; head -c 50000 /dev/zero >z; sync z",
+    ];
+    for (block, ours) in [(4096, true), (1024, false)] {
+        let cell = External { block, ours, fast: true };
+        for (step, image) in images_of_the_kernel(cell, &scripts).iter().enumerate() {
+            let tree = recovered_by_us(cell, image);
+            let what = format!("{block}, step {step}");
+            assert_equal(&tree, &recovered(image, None), &what);
+            for newest in [false, true] {
+                assert_equal(&tree, &recovered(image, Some(newest)), &what);
+            }
+        }
+        let device = joined(&cell.files());
+        rt::testing::world(|cx| {
+            let fs = cell.mount(cx, device.clone(), 4 << 20);
+            let root = fs.root();
+            for index in 0..30 {
+                create(cx, &*fs, root, &format!("f{index}"));
+            }
+            fs.sync(cx).expect("sync");
+            for index in 20..25 {
+                let file = create(cx, &*fs, root, &format!("new{index}"));
+                fs.write(cx, file, 0, &[index; 9000]).expect("write");
+                fs.unlink(cx, root, format!("f{index}").as_bytes()).expect("unlink");
+                fs.fsync(cx, file, false).expect("fsync");
+            }
+            let stats = fs.journal_stats().expect("a journal");
+            assert!(stats.fast_commits >= 3, "{stats:?}");
+            fs.shutdown_hard();
+        });
+        let image = device.snapshot();
+        let tree = recovered_by_us(cell, &image);
+        assert!(tree.contains_key(&b"new24"[..]) && !tree.contains_key(&b"f24"[..]));
+        assert_equal(&tree, &recovered(&image, None), "ours");
+        for newest in [false, true] {
+            assert_equal(&tree, &recovered(&image, Some(newest)), "ours by e2fsck");
+        }
+    }
+}
+
+/// A superblock that a cut tore, which only the external journal has whole, was refused. Method:
+/// cuts of files without names; one of them (case 51) is within the superblock of an unmount.
+#[test]
+fn files_without_names_and_a_torn_superblock_are_recovered() {
+    let cell = External { block: 4096, ours: true, fast: true };
+    let run = Recording { cell, seed: 5, bytes: DATA + LOG, cache: 8 << 20 };
+    let config = CrashConfig { random: 20, at_flushes_max: 40, ..CrashConfig::new(5) };
+    trials::unnamed_files(run, &config);
+}
+
+/// Goal: what fsync promised is there after any cut over both devices, with fast commits. Method:
+/// each file is written, synced and, some, renamed; half of the cuts go between flushes.
+#[test]
+fn fast_commits_keep_what_fsync_promised() {
+    let cell = External { block: 4096, ours: true, fast: true };
+    let run = Recording { cell, seed: 5, bytes: DATA + LOG, cache: 8 << 20 };
+    // The first inodes, and names in their directories, commit whole.
+    let prepare = |cx: &mut Cx, fs: &Arc<Ext4>| {
+        for index in 0..20 {
+            create(cx, &**fs, fs.root(), &format!("first{index}"));
+        }
+        mkdir(cx, &**fs, fs.root(), "d");
+    };
+    let recorded = run.run_after(prepare, |cx, fs, device| {
+        let dir = fs.lookup(cx, fs.root(), b"d").expect("d").ino;
+        for step in 0..40 {
+            let file = create(cx, &**fs, dir, &format!("n{step}"));
+            fs.write(cx, file, 0, &content(step)).expect("write");
+            fs.fsync(cx, file, false).expect("fsync");
+            device.mark(step);
+            let (old, new) = (format!("n{step}"), format!("m{step}"));
+            let (old, new) = (old.as_bytes(), new.as_bytes());
+            if step % 3 == 0 {
+                fs.rename(cx, dir, old, dir, new, RenameFlags::default()).expect("rename");
+            }
+        }
+    });
+    let config = CrashConfig { random: 60, at_flushes_max: 60, ..CrashConfig::new(5) };
+    let fast = AtomicU32::new(0);
+    let report = recorded.explore(&config, 20, |cx, fs, case| {
+        let found = fs.recovery().map_or(0, |report| report.fast_commits);
+        fast.fetch_add(found, Ordering::Relaxed);
+        let Some(&last) = case.promised.last() else { return Ok(()) };
+        let dir = fs.lookup(cx, fs.root(), b"d").map_err(|errno| format!("d: {errno}"))?.ino;
+        for step in 0..=last {
+            let names = [format!("n{step}"), format!("m{step}")];
+            let found = names.iter().find_map(|name| fs.lookup(cx, dir, name.as_bytes()).ok());
+            let file = found.ok_or_else(|| format!("n{step} is gone"))?.ino;
+            let mut bytes = vec![0; 8192];
+            let len = fs.read(cx, file, 0, &mut bytes).map_err(|errno| errno.to_string())?;
+            if bytes[..len] != content(step) {
+                return Err(format!("n{step} has {len} bytes, or others"));
+            }
+        }
+        Ok(())
+    });
+    assert!(report.with_promises > 50, "{report:?}");
+    let fast = fast.into_inner();
+    assert!(fast > 200, "{fast} fast commits were replayed");
+}
+
+/// What a file of this step holds.
+fn content(step: u64) -> Vec<u8> {
+    vec![step as u8 + 1; 100 + 150 * step as usize]
 }

@@ -48,7 +48,7 @@ impl Fs<'_> {
         let runs = map.runs.iter().map(|run| (run.start, run.len as u32));
         let area = JournalArea::internal(runs);
         let (mut overlay, mut queue) = self.view.overlay()?;
-        let fast_commits = match ext4::replay_fast_commits(self.view.cx(), &queue) {
+        let fast_commits = match ext4::replay_fast_commits(self.view.cx(), &queue, None) {
             Ok(count) => count,
             Err(MountError::Device(error)) => return Err(error.into()),
             Err(MountError::FastCommit(bad)) => {
