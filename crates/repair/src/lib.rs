@@ -66,6 +66,12 @@ pub enum RepairError {
     /// Repair does not know a feature that is set.
     #[error("{0}: such a file system cannot be repaired yet")]
     Feature(String),
+    /// A log that is not replayed here: the undo file of a repair holds blocks of one device.
+    #[error(
+        "its journal, on a device of its own, is not empty: replay it first (iopath replay -o \
+             journal_path=DEVICE)"
+    )]
+    ExternalLog,
     /// The file system is larger than its device.
     #[error("the file system has {bytes} bytes, the device {device_bytes}: it was cut short")]
     CutShort {

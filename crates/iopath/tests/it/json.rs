@@ -112,7 +112,7 @@ fn every_line_is_as_the_schema_says() {
     prepare(dir.path());
     let schema: Value = serde_json::from_str(SCHEMA).expect("JSON");
     let mut schema = Schema { kinds: schema["$defs"].clone(), seen: Vec::new() };
-    let lines: [(&str, i32, &[&str]); 28] = [
+    let lines: [(&str, i32, &[&str]); 30] = [
         ("ls a.img:/etc", 0, &["ls"]),
         ("stat a.img:/etc/link a.img:/etc/hostname", 0, &["stat"]),
         ("tree a.img:/", 0, &["name"]),
@@ -137,6 +137,8 @@ fn every_line_is_as_the_schema_says() {
         ("scan a.img", 0, &["scan"]),
         ("mkfs -t ext4 --size 20M -d t b.img", 0, &["mkfs"]),
         ("mkfs -t xfs --size 300M y.img", 0, &["mkfs"]),
+        ("mkfs -O journal_dev --size 5M j.img", 0, &["mkfs"]),
+        ("info j.img", 0, &["info"]),
         ("disk create d.img plan.toml", 0, &["disk"]),
         ("info d.img", 0, &["info"]),
         ("info d.img@1", 0, &["info"]),

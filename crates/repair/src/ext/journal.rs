@@ -27,7 +27,7 @@ impl Fs<'_> {
         if self.g.journal_ino == 0 {
             // What its log holds would be forgotten.
             return match asked && self.g.external_journal() {
-                true => Err(RepairError::Feature("a dirty journal on a device of its own".into())),
+                true => Err(RepairError::ExternalLog),
                 false => Ok(false),
             };
         }
