@@ -28,9 +28,9 @@ pub(crate) fn restrict(policy: &Policy) -> Result<u32, LockError> {
     }
     rules = rules.scope(Scope::from_all(NEWEST)).map_err(failed)?;
     let mut rules = rules.create().map_err(failed)?;
-    let read = AccessFs::ReadFile | AccessFs::ReadDir;
-    // Devices are asked for their size, and discard.
-    let write = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    // Devices are asked for their size; what is written discards. The requests are filtered.
+    let read = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::IoctlDev;
+    let write = read | AccessFs::WriteFile | AccessFs::Truncate;
     let make = AccessFs::from_all(NEWEST) & !BitFlags::from(AccessFs::Execute);
     // What is there already, through /dev/stdout and the like.
     rules = allow_open(rules, &std::io::stdin(), write)?;
