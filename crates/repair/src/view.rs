@@ -1,6 +1,7 @@
 //! What a repair sees: the device, and over it the blocks that it would write.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{FsBlock, Page, Sector};
@@ -68,18 +69,29 @@ impl<'a> View<'a> {
     /// # Errors
     /// The device's.
     pub fn original(&mut self, block: u64) -> Result<Vec<u8>, DeviceError> {
-        let size = self.block_size as usize;
+        let mut content = Vec::with_capacity(self.block_size());
+        self.append_original(block, 0..self.block_size(), &mut content)?;
+        Ok(content)
+    }
+
+    /// Appends a part of the device's own content of a block.
+    fn append_original(
+        &mut self,
+        block: u64,
+        part: Range<usize>,
+        to: &mut Vec<u8>,
+    ) -> Result<(), DeviceError> {
         let there = self.queue.info().bytes() / self.block_size;
         if block >= there {
-            return Ok(vec![0; size]);
+            to.resize(to.len() + part.len(), 0);
+            return Ok(());
         }
-        let (first, page) = match self.ahead.take() {
-            Some((first, page))
-                if block >= first && block - first < page.len() as u64 / self.block_size =>
-            {
-                (first, page)
-            }
-            _ => {
+        let known = self.ahead.take().filter(|(first, page)| {
+            (*first..*first + page.len() as u64 / self.block_size).contains(&block)
+        });
+        let (first, page) = match known {
+            Some(known) => known,
+            None => {
                 // Aligned, so that devices with large sectors take it.
                 let ahead = AHEAD / self.block_size;
                 let first = block - block % ahead;
@@ -89,10 +101,10 @@ impl<'a> View<'a> {
                 (first, self.queue.read(self.cx, sector, len)?)
             }
         };
-        let at = (block - first) as usize * size;
-        let content = page[at..at + size].to_vec();
+        let at = (block - first) as usize * self.block_size();
+        to.extend_from_slice(&page[at + part.start..at + part.end]);
         self.ahead = Some((first, page));
-        Ok(content)
+        Ok(())
     }
 
     /// A block as it will be. Parks.
@@ -122,10 +134,13 @@ impl<'a> View<'a> {
         let mut bytes = Vec::with_capacity(len);
         while bytes.len() < len {
             let at = offset + bytes.len() as u64;
-            let content = self.read(at / self.block_size)?;
+            let block = at / self.block_size;
             let from = (at % self.block_size) as usize;
-            let part = (content.len() - from).min(len - bytes.len());
-            bytes.extend_from_slice(&content[from..from + part]);
+            let part = from..self.block_size().min(from + len - bytes.len());
+            match self.changes.get(&block) {
+                Some(content) => bytes.extend_from_slice(&content[part]),
+                None => self.append_original(block, part, &mut bytes)?,
+            }
         }
         Ok(bytes)
     }

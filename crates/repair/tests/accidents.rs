@@ -1,7 +1,8 @@
-//! Accidents as they happen: a disk that was overwritten from its start on, an image that was cut
-//! short, a disk with bad sectors.
+//! Accidents as they happen: a disk that was overwritten from its start on, or by another mkfs; an
+//! image that was cut short, or copied while it was written; bad sectors; half of a stripe.
 
 mod support;
+mod xfs_support;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -142,4 +143,162 @@ fn bad_sectors_cost_what_lies_in_them() {
     let names = ["deep0/deep1/deep2/deep3/deep4/deep5/another-name", "large"];
     assert_eq!(changed_by_reads, names.map(String::from).into());
     assert_eq!(changed_by_reads, changed(&before, &mapped.tree));
+}
+
+/// Repairs an image, has e2fsck judge it and reads its tree; then it is undone byte for byte.
+fn repaired(image: &[u8]) -> Manifest {
+    let device = Arc::new(MemoryDevice::from_image(image));
+    let plan = plan(&device).expect("a plan");
+    assert!(plan.left.is_empty(), "the plan leaves {:?}", plan.left);
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut undo = apply(&(device.clone() as _), &plan, dir.path());
+    testkit::judge::e2fsck_device(&device).expect("e2fsck finds nothing");
+    let tree = manifest(&device).expect("a tree");
+    rt::testing::world(|cx| {
+        let queue = queue(cx, device.clone());
+        undo.undo(cx, &queue).expect("undo");
+    });
+    assert!(device.snapshot() == image, "undo gives another image");
+    tree
+}
+
+/// The files of `before` whose content is in `after`, whatever their names.
+fn contents_kept(before: &Manifest, after: &Manifest) -> (usize, usize) {
+    let there: BTreeSet<_> = after.values().filter_map(|entry| entry.sha256.clone()).collect();
+    let files =
+        before.values().filter(|entry| entry.size > 0).filter_map(|entry| entry.sha256.clone());
+    let files: Vec<_> = files.collect();
+    (files.iter().filter(|sum| there.contains(*sum)).count(), files.len())
+}
+
+/// Goal: zeros over the start (superblock, descriptors, bitmaps, a part of the inode table) cost
+/// what lay there, and no more.
+#[test]
+fn zeros_over_the_start_cost_what_lay_there() {
+    let base = DISK.image();
+    let before = manifest(&base).expect("a sound image");
+    let mut image = base.snapshot();
+    image[..320 << 10].fill(0);
+    let after = repaired(&image);
+    let (kept, all) = contents_kept(&before, &after);
+    assert!(kept < all && kept * 3 > all * 2, "{kept} of {all} files");
+}
+
+/// Goal: bad sectors in metadata: the repair of such a disk is refused and changes nothing; a copy
+/// with zeros in their place is repaired, and can be undone.
+#[test]
+fn a_copy_of_a_disk_with_bad_sectors_is_repaired_with_an_undo_file() {
+    let base = DISK.image();
+    let before = manifest(&base).expect("a sound image");
+    let blocks = metadata(&base, 1024);
+    let mut image = base.snapshot();
+    let bad: Vec<u64> = blocks.iter().copied().filter(|block| *block > 300).step_by(9).collect();
+    rt::testing::world(|cx| {
+        let faulty = FaultDevice::new(cx.runtime(), base.clone());
+        for block in &bad {
+            faulty.add(Rule::on(Op::Read, block * 2..block * 2 + 2, Fault::Fail(Cause::Io)));
+        }
+        let queue = queue(cx, Arc::new(faulty));
+        let refused = repair::plan(cx, &queue, &mut |_| true).expect_err("it cannot be read");
+        assert!(refused.to_string().contains("sector"), "{refused}");
+    });
+    assert!(base.snapshot() == image, "the disk was changed");
+    for block in &bad {
+        image[*block as usize * 1024..][..1024].fill(0);
+    }
+    let after = repaired(&image);
+    assert_eq!(changed(&before, &after), BTreeSet::new(), "{} blocks were lost", bad.len());
+}
+
+/// Goal: of an image whose first half was copied before its last changes, and whose second half
+/// after them, the files that did not change are kept.
+#[test]
+fn an_image_that_was_copied_while_it_was_written_is_repaired() {
+    let base = DISK.image();
+    let before = manifest(&base).expect("a sound image");
+    let old = base.snapshot();
+    rt::testing::world(|cx| {
+        let fs = mount(cx, base.clone()).expect("a sound image");
+        for n in 0..200u64 {
+            let ino = testkit::content::create(cx, &*fs, fs.root(), &format!("new-{n}"));
+            write(cx, &*fs, ino, 7000 + n, 0, 6000);
+        }
+        for n in 0..40 {
+            let name = format!("a-rather-long-name-{n:05}");
+            let big = fs.lookup(cx, fs.root(), b"big").expect("the directory").ino;
+            fs.unlink(cx, big, name.as_bytes()).expect("unlink");
+        }
+        fs.sync(cx).expect("sync");
+        fs.unmount(cx).expect("unmount");
+    });
+    for half in [12 << 20, 20 << 20] {
+        let mut image = base.snapshot();
+        image[..half].copy_from_slice(&old[..half]);
+        let (kept, all) = contents_kept(&before, &repaired(&image));
+        assert_eq!(kept, all, "files, the first {half} bytes being older");
+    }
+}
+
+/// Goal: with one of two members of a stripe missing, what lies on the other is read: no file that
+/// is wholly there reads otherwise.
+#[test]
+fn half_of_a_stripe_is_read() {
+    let base = DISK.image();
+    let before = manifest(&base).expect("a sound image");
+    let mut lost = RangeSet64::new();
+    for chunk in (1..DISK.bytes / (64 << 10)).step_by(2) {
+        lost.insert(chunk * 128..chunk * 128 + 128);
+    }
+    let seen = rt::testing::world(|cx| rescue(cx, base.clone(), &lost));
+    let hit = with_data(&base, &before, |place| lost.intersects(place));
+    let (mut right, mut wrong) = (0, 0);
+    for (path, entry) in seen.tree.iter().filter(|(_, entry)| entry.size > 0) {
+        let name = String::from_utf8_lossy(path).into_owned();
+        let Some(was) = before.get(path).filter(|was| was.kind == entry.kind) else { continue };
+        if hit.contains(&name) || was.size == 0 {
+            continue;
+        }
+        if was.sha256 == entry.sha256 { right += 1 } else { wrong += 1 }
+    }
+    assert!(right > 30 && wrong == 0, "{right} as they were, {wrong} otherwise");
+}
+
+/// Goal: after mkfs of XFS over a full ext4 the files below come back: a rescue that is told to
+/// leave out the new superblock reads them.
+#[test]
+fn a_file_system_below_another_one_is_read() {
+    let base = Kind { bytes: 64 << 20, ..DISK }.image();
+    let before = manifest(&base).expect("a sound image");
+    let seen = rt::testing::world(|cx| {
+        let queue = queue(cx, base.clone());
+        let options = xfs::MkfsOptions {
+            ag_count: Some(3),
+            log_size: Some(16 << 20),
+            ..xfs::MkfsOptions::compat("6.12").expect("a known kernel")
+        };
+        xfs::mkfs(cx, &queue, &options).expect("mkfs of XFS");
+        let mut lost = RangeSet64::new();
+        lost.insert(0..1);
+        rescue(cx, base.clone(), &lost)
+    });
+    let (kept, all) = contents_kept(&before, &seen.tree);
+    assert_eq!(kept, all, "files of ext4 below XFS");
+}
+
+/// The reverse is refused by name: a new ext4 puts its tables over the first inodes of XFS, the
+/// root directory among them.
+#[test]
+fn an_xfs_below_an_ext4_is_refused_by_name() {
+    let base = xfs_support::KINDS[1].image();
+    rt::testing::world(|cx| {
+        let queue = queue(cx, base.clone());
+        let options = ext4::MkfsOptions { block_size: Some(4096), ..ext4::MkfsOptions::default() };
+        ext4::mkfs(cx, &queue, &options).expect("mkfs of ext4");
+        let mut lost = RangeSet64::new();
+        lost.insert(2..4);
+        let device: Arc<dyn Device> = base.clone();
+        let rescued = Rescued::new(cx, &device, &lost).expect("a rescue");
+        let refused = rescued.plan.expect_err("the root directory is gone");
+        assert!(refused.to_string().contains("root directory"), "{refused}");
+    });
 }

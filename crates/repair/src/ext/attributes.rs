@@ -147,7 +147,7 @@ impl Fs<'_> {
         if slot.len() <= BASE_SIZE {
             return Ok(());
         }
-        let extra = usize::from(self.values(ino)?.extra_isize);
+        let extra = usize::from(InodeValues::read(&slot, &self.g).extra_isize);
         let from = BASE_SIZE + extra;
         if extra == 0 || from + 8 > slot.len() {
             return Ok(());

@@ -211,20 +211,24 @@ impl Fs<'_> {
         seen: &mut HashSet<Vec<u8>>,
     ) -> bool {
         let flags = self.inodes[&dir].flags;
-        let text = String::from_utf8_lossy(&name.name).into_owned();
+        let text = |name: &Name| String::from_utf8_lossy(&name.name).into_owned();
         let plain = self.g.dir_names(flags) == Names::Plain;
         let strict = self.g.encoding.is_some_and(|encoding| encoding.strict);
         if plain && strict && self.g.ignores_case(flags) && !casefold::is_valid(&name.name) {
             let loss = Some("a part of the name".to_string());
-            content.problems.push((Rule::DirNameEncoding, format!("{text:?} is no UTF-8"), loss));
-            name.name = text.replace(char::REPLACEMENT_CHARACTER, "_").into_bytes();
+            content.problems.push((
+                Rule::DirNameEncoding,
+                format!("{:?} is no UTF-8", text(name)),
+                loss,
+            ));
+            name.name = text(name).replace(char::REPLACEMENT_CHARACTER, "_").into_bytes();
         }
         if seen.insert(self.folded(dir, &name.name)) {
             return true;
         }
         let same = content.names.iter().any(|n| n.name == name.name && n.ino == name.ino);
         let loss = (!plain && !same).then(|| "an encrypted name".to_string());
-        content.problems.push((Rule::DirDuplicate, format!("{text:?} twice"), loss));
+        content.problems.push((Rule::DirDuplicate, format!("{:?} twice", text(name)), loss));
         // Another name cannot be encrypted: its inode goes to lost+found.
         if same || !plain {
             return false;
@@ -286,28 +290,30 @@ impl Fs<'_> {
 
     /// May an entry stay?
     fn verdict(&mut self, dir: u32, name: &Name) -> Result<Verdict, DeviceError> {
-        let text = String::from_utf8_lossy(&name.name).into_owned();
+        let text = || String::from_utf8_lossy(&name.name).into_owned();
         let drop = |rule: Rule, why: &str, loss: Option<String>| {
-            Verdict::Drop((rule, format!("{text:?} names inode {}, {why}", name.ino), loss))
+            Verdict::Drop((rule, format!("{:?} names inode {}, {why}", text(), name.ino), loss))
         };
         if name.name == b"." || name.name == b".." {
             return Ok(drop(Rule::DirDuplicate, "but stands behind the first two", None));
         }
-        let lost = Some(format!("the name {text:?}"));
+        let lost = || Some(format!("the name {:?}", text()));
         if name.ino == ROOT_INO || self.is_system(name.ino) || name.ino > self.g.inodes_count {
-            return Ok(drop(Rule::DirEntryInode, "which may have no name", lost));
+            return Ok(drop(Rule::DirEntryInode, "which may have no name", lost()));
         }
         let policy = self.inodes[&dir].policy;
         let known =
             self.inodes.get(&name.ino).map(|inode| (inode.nameless, inode.kind, inode.policy));
         match known {
-            Some((true, ..)) => Ok(drop(Rule::DirEntryInode, "which may have no name", lost)),
-            Some((_, kind, own)) if !Policies::agree(policy, own, Some(kind)) => {
-                Ok(drop(Rule::EncryptionPolicy, "which is not encrypted as the directory is", lost))
-            }
+            Some((true, ..)) => Ok(drop(Rule::DirEntryInode, "which may have no name", lost())),
+            Some((_, kind, own)) if !Policies::agree(policy, own, Some(kind)) => Ok(drop(
+                Rule::EncryptionPolicy,
+                "which is not encrypted as the directory is",
+                lost(),
+            )),
             Some((false, kind, _)) => Ok(Verdict::Keep(kind.dir_type())),
             None if self.may_exist(name.ino)? => Ok(Verdict::Wait),
-            None => Ok(drop(Rule::DirEntryUnused, "which is not in use", lost)),
+            None => Ok(drop(Rule::DirEntryUnused, "which is not in use", lost())),
         }
     }
 
