@@ -1,11 +1,12 @@
-//! The long crash campaign: pieces of some thousand states, one after the other, whose figures are
-//! kept and published. Killed and started again, it goes on behind the last piece.
+//! The long crash campaign: pieces of some thousand states, several at once, whose figures are kept
+//! and published. Killed and started again, it does the pieces that are not there.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -13,9 +14,8 @@ use serde_json::Value;
 use crate::marked::Marked;
 use crate::{run, suite};
 
-/// States of one piece, at least; of the kernel's control it is one in so many.
-const PIECE: u64 = 10_000;
-const PIECE_OF_KERNEL: u64 = 200;
+/// Workloads of one piece: some 10,000 states, of which the kernel's control takes 400.
+const PIECE: u64 = 340;
 /// Where the figures are published.
 const TABLE: Marked = Marked {
     page: "docs/fault-model.md",
@@ -32,27 +32,33 @@ struct Campaign {
     seed: u64,
     /// Its program, built when it began, and what it has found so far.
     dir: PathBuf,
+    /// Pieces at once.
+    jobs: usize,
 }
 
-/// Goes on until there are so many states, and so many that the kernel recovered; then publishes.
+/// Goes on until there are so many states, each of another content, and so many that the kernel
+/// recovered; then publishes.
 ///
 /// # Errors
 /// What the campaign found, with its story.
 pub fn run_all(args: &[&str]) -> Result<()> {
     let (mut states, mut kernel, mut seed) = (1_000_000, 10_000, 7);
+    let mut jobs = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut number = || args.next().and_then(|text| text.parse().ok());
         match *arg {
             "--seed" => seed = number().context("--seed NUMBER")?,
             "--kernel" => kernel = number().context("--kernel STATES")?,
+            "--jobs" => jobs = number().context("--jobs NUMBER")?,
             text => states = text.parse().with_context(|| format!("{text}: not a number"))?,
         }
     }
-    let campaign = Campaign { seed, dir: run::root().join(format!("target/campaign/{seed}")) };
+    let dir = run::root().join(format!("target/campaign/{seed}"));
+    let campaign = Campaign { seed, dir, jobs: jobs.clamp(1, 1024) as usize };
     campaign.program()?;
-    campaign.part(PROMISES, states, PIECE)?;
-    campaign.part(KERNEL, kernel, PIECE_OF_KERNEL)?;
+    campaign.part(PROMISES, states, || campaign.contents())?;
+    campaign.part(KERNEL, kernel, || Ok(sum(&campaign.pieces(KERNEL)?, "states")))?;
     TABLE.replace(&campaign.table()?)
 }
 
@@ -75,42 +81,75 @@ impl Campaign {
         text.lines().map(|line| serde_json::from_str(line).context(line.to_owned())).collect()
     }
 
-    fn part(&self, part: Part, wanted: u64, piece: u64) -> Result<()> {
-        let (test, begins, file) = part;
-        loop {
-            let pieces = self.pieces(part)?;
-            let states = sum(&pieces, "states");
-            println!("{test}: {states} of {wanted} states");
-            if states >= wanted {
-                return Ok(());
+    /// How many contents of a disk were judged.
+    fn contents(&self) -> Result<u64> {
+        let keys = std::fs::read(self.dir.join("keys")).unwrap_or_default();
+        let mut contents: Vec<&[u8]> = keys.chunks_exact(8).collect();
+        contents.sort_unstable();
+        contents.dedup();
+        Ok(contents.len() as u64)
+    }
+
+    /// Does pieces until `reached` answers as many as are wanted.
+    fn part(
+        &self,
+        part: Part,
+        wanted: u64,
+        reached: impl Fn() -> Result<u64> + Sync,
+    ) -> Result<()> {
+        let there: BTreeSet<u64> =
+            self.pieces(part)?.iter().map(|piece| count(piece, "round")).collect();
+        let (next, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+        let work = || {
+            let mut failed = Vec::new();
+            while !ended.load(Ordering::Relaxed) {
+                let result = reached().and_then(|states| {
+                    println!("{}: {states} of {wanted} states", part.0);
+                    let mut round = || next.fetch_add(PIECE, Ordering::Relaxed);
+                    let round = std::iter::repeat_with(&mut round).find(|at| !there.contains(at));
+                    match round.filter(|_| states < wanted) {
+                        Some(round) => self.piece(part, round).map(|()| false),
+                        None => Ok(true),
+                    }
+                });
+                let ends = result.unwrap_or_else(|error| {
+                    failed.push(error);
+                    true
+                });
+                ended.fetch_or(ends, Ordering::Relaxed);
             }
-            let round = pieces.last().map_or(0, |last| count(last, "next"));
-            let output = Command::new(self.program()?)
-                .args(["--nocapture", "--exact", test])
-                .current_dir(run::root().join("crates/crash"))
-                .env("IOPATH_CRASH_SEED", self.seed.to_string())
-                .env("IOPATH_CRASH_ROUND", round.to_string())
-                .env("IOPATH_CRASH_STATES", piece.to_string())
-                .env("IOPATH_CRASH_ORDER", "short")
-                .env("IOPATH_CRASH_KERNEL", piece.to_string())
-                .env("IOPATH_CRASH_KEYS", self.dir.join("keys"))
-                .output()
-                .context("the test program")?;
-            let text = String::from_utf8_lossy(&output.stdout);
-            let figures = text.lines().find_map(|line| line.strip_prefix(begins));
-            let Some(figures) = figures.filter(|_| output.status.success()) else {
-                bail!("{test}, round {round}:\n{text}{}", String::from_utf8_lossy(&output.stderr));
-            };
-            let out = std::fs::File::options().append(true).create(true).open(self.dir.join(file));
-            writeln!(out?, "{figures}")?;
-        }
+            failed
+        };
+        suite::side_by_side(self.jobs, &work).into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Does the piece that begins with a workload, and keeps its figures.
+    fn piece(&self, (test, begins, file): Part, round: u64) -> Result<()> {
+        let all = u64::MAX.to_string();
+        let output = Command::new(self.program()?)
+            .args(["--nocapture", "--exact", test])
+            .current_dir(run::root().join("crates/crash"))
+            .env("IOPATH_CRASH_SEED", self.seed.to_string())
+            .env("IOPATH_CRASH_ROUND", round.to_string())
+            .env("IOPATH_CRASH_ROUNDS", PIECE.to_string())
+            .env("IOPATH_CRASH_STATES", &all)
+            .env("IOPATH_CRASH_ORDER", "short")
+            .env("IOPATH_CRASH_KERNEL", &all)
+            .env("IOPATH_CRASH_KEYS", self.dir.join("keys"))
+            .output()
+            .context("the test program")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let figures = text.lines().find_map(|line| line.strip_prefix(begins));
+        let Some(figures) = figures.filter(|_| output.status.success()) else {
+            bail!("{test}, round {round}:\n{text}{}", String::from_utf8_lossy(&output.stderr));
+        };
+        let out = std::fs::File::options().append(true).create(true).open(self.dir.join(file));
+        out?.write_all(format!("{figures}\n").as_bytes()).context("the figures of a piece")
     }
 
     /// What the page says: one line for each kind of file system.
     fn table(&self) -> Result<String> {
         let pieces = self.pieces(PROMISES)?;
-        let keys = std::fs::read(self.dir.join("keys"))?;
-        let contents: BTreeSet<&[u8]> = keys.chunks_exact(8).collect();
         let first = pieces.first().context("no piece")?;
         let sequences = count(first, "sequences");
         let of_kinds = pieces.iter().filter_map(|piece| piece["kinds"].as_array());
@@ -122,7 +161,7 @@ impl Campaign {
             self.seed,
             sum(&pieces, "states"),
             workloads,
-            contents.len(),
+            self.contents()?,
         );
         let kinds = first["kinds"].as_array().context("no kinds")?;
         for (index, kind) in kinds.iter().enumerate() {

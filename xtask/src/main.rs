@@ -17,6 +17,7 @@ mod peers;
 mod python;
 mod release;
 mod run;
+mod scale;
 mod site;
 mod source;
 mod suite;
@@ -41,8 +42,10 @@ cargo xtask TASK
   pages [NAME]   make the pages of the experiments and the table of docs/results.md again (pages
                  --check: do those that give the same everywhere again and compare; --check
                  --quick: those that take a second); IOPATH_BIN names a program that is built
-  campaign [STATES] [--kernel STATES] [--seed N]  the long crash campaign, in pieces: goes on where
-                 it was stopped, and writes its figures into docs/fault-model.md
+  scale [FILES]  a million small files built, extracted, compared, checked and repaired beside the
+                 tools: writes docs/scale.md; in memory: 24 GiB of it for a million
+  campaign [STATES] [--kernel STATES] [--seed N] [--jobs N]  the long crash campaign, in pieces, so
+                 many at once: does those that are missing, and writes docs/fault-model.md
   mutations [NAME]  apply each patch of xtask/mutations in a checkout of its own, and print after
                  how many states the crash campaign of CI fails
   bench          speed beside the peers: ratios measured in one run
@@ -84,6 +87,7 @@ fn task() -> Result<()> {
         ["budget", "--bless"] => budget::check(true),
         ["bench"] => bench::run_all(),
         ["peers"] => peers::write(),
+        ["scale", more @ ..] => scale::write(more),
         ["campaign", more @ ..] => campaign::run_all(more),
         ["mutations", names @ ..] => mutations::run_all(names),
         ["pages", "--check"] => pages::check(),

@@ -29,7 +29,7 @@ pub fn require() -> Result<()> {
     if !there(&folder) {
         make(&folder)?;
     }
-    eprintln!("    {}: {}", folder.display(), version(&folder)?);
+    eprintln!("    {}: {}", folder.display(), version()?);
     Ok(())
 }
 
@@ -61,13 +61,15 @@ fn make(folder: &Path) -> Result<()> {
     Ok(std::fs::rename(&new, folder)?)
 }
 
-fn version(folder: &Path) -> Result<String> {
-    let libraries = folder.join("usr/lib/x86_64-linux-gnu");
-    let output = Command::new(folder.join("lib64/ld-linux-x86-64.so.2"))
-        .arg("--library-path")
-        .arg(libraries)
-        .arg(folder.join("usr/sbin/mkfs.xfs"))
-        .arg("-V")
-        .output()?;
+/// The words that run one of the tools in a shell.
+pub fn words(tool: &str) -> String {
+    let folder = folder();
+    let folder = folder.display();
+    let loader = "lib64/ld-linux-x86-64.so.2 --library-path";
+    format!("{folder}/{loader} {folder}/usr/lib/x86_64-linux-gnu {folder}/usr/sbin/{tool}")
+}
+
+fn version() -> Result<String> {
+    let output = Command::new("sh").args(["-c", &format!("{} -V", words("mkfs.xfs"))]).output()?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
 }

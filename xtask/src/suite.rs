@@ -54,7 +54,7 @@ pub fn run_all() -> Result<()> {
 
 /// What so many threads answer, each of which does the work.
 #[allow(clippy::disallowed_methods, reason = "the build runs in real time")]
-fn side_by_side<T: Send>(threads: usize, work: &(impl Fn() -> Vec<T> + Sync)) -> Vec<T> {
+pub fn side_by_side<T: Send>(threads: usize, work: &(impl Fn() -> Vec<T> + Sync)) -> Vec<T> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()

@@ -32,7 +32,7 @@ impl<'de> Deserialize<'de> for Name {
 }
 
 /// A place for a name: inode number of the directory, and the name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// Inode number of the directory.
     pub dir: u64,

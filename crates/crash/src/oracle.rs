@@ -27,6 +27,7 @@ mod content;
 mod history;
 mod missing;
 mod names;
+mod order;
 
 use history::{History, Moment};
 

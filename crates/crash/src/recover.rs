@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use block::{Device, Queue, QueueConfig};
-use cache::{PageCache, PageCacheConfig};
+use cache::PageCacheConfig;
 use ext4::Ext4;
 use rt::Cx;
 use vfs::FileSystem;
@@ -126,11 +126,11 @@ impl Kind {
         options: ext4::MountOptions,
     ) -> Result<Arc<dyn FileSystem>, String> {
         let queue = queue(cx, device)?;
-        let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(CACHE));
+        let cache = PageCacheConfig::with_limit(CACHE);
         match self {
             Kind::Ext4 => {
                 let options = ext4::MountOptions { buffer_limit_bytes: CACHE, ..options };
-                let fs = Ext4::mount(cx, &queue, &pages, options);
+                let fs = Ext4::mount_alone(cx, &queue, cache, options);
                 fs.map(|fs| fs as Arc<dyn FileSystem>).map_err(|error| error.to_string())
             }
             Kind::Xfs => {
@@ -139,7 +139,7 @@ impl Kind {
                     buffer_limit_bytes: CACHE,
                     ..Default::default()
                 };
-                let fs = Xfs::mount(cx, &queue, &pages, options);
+                let fs = Xfs::mount_alone(cx, &queue, cache, options);
                 fs.map(|fs| fs as Arc<dyn FileSystem>).map_err(|error| error.to_string())
             }
             Kind::Btrfs | Kind::F2fs => self.not_ours(),

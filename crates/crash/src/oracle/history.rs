@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use base::Ino;
 use base::map::HashMap;
-use device::{Cut, Event};
+use device::Cut;
 use rt::{Cx, World, WorldConfig};
 use vfs::{FileSystem, FileType};
 
+use super::order::Order;
 use super::{OracleError, Rules};
 use crate::calls::{Call, Name, Node, Place, Rights};
-use crate::log::{Log, Note};
+use crate::log::Log;
 use crate::medium::medium;
 use crate::recover::Kind;
 
@@ -27,6 +28,11 @@ pub(super) struct Span {
 }
 
 impl Span {
+    /// It began when entry `done` was there.
+    pub fn began_behind(self, done: usize) -> bool {
+        self.came > done
+    }
+
     /// It had returned before the other one began.
     pub fn before(self, came: usize) -> bool {
         self.done < came
@@ -177,7 +183,7 @@ pub(super) struct History {
     /// Everything.
     syncs: Covers,
     by_place: HashMap<(usize, Name), usize>,
-    by_ino: HashMap<u64, usize>,
+    pub(super) by_ino: HashMap<u64, usize>,
     /// Directories that a rename or link has joined: each with a representative.
     joined: Vec<usize>,
     rules: Rules,
@@ -200,17 +206,11 @@ impl History {
             promises: Vec::new(),
         };
         history.before(log, kind)?;
-        let mut calls = 0;
-        for (index, entry) in log.writes().entries.iter().enumerate() {
-            if !matches!(entry.event, Event::Mark(_)) {
-                continue;
-            }
-            if let Some(Note::Call(call)) = log.note(index) {
-                calls += 1;
-                history.call(call, index, Span { came: entry.came + 1, done: index + 1 });
-            }
+        let mut order = Order::new(log);
+        for position in 0..order.len() {
+            history.take(&mut order, position, usize::MAX);
         }
-        match calls {
+        match order.len() {
             0 => Err(OracleError::NoCalls),
             _ => Ok(history),
         }
@@ -306,12 +306,12 @@ impl History {
         slot
     }
 
-    fn at(&mut self, place: &Place) -> usize {
+    pub(super) fn at(&mut self, place: &Place) -> usize {
         let dir = self.known(place.dir);
         self.slot(dir, &place.name)
     }
 
-    fn value(&self, slot: usize) -> Value {
+    pub(super) fn value(&self, slot: usize) -> Value {
         self.slots[slot].versions.last().map_or(Value::Nothing, |version| version.value)
     }
 
@@ -349,7 +349,7 @@ impl History {
         self.joined[one.max(other)] = one.min(other);
     }
 
-    fn call(&mut self, call: &Call, entry: usize, span: Span) {
+    pub(super) fn call(&mut self, call: &Call, entry: usize, span: Span) {
         match call {
             Call::Create { at, ino, node, rights } => {
                 let object = self.object(*ino, node.clone(), span, *rights);

@@ -3,7 +3,7 @@
 use crash::{Format, Kind};
 
 /// Kinds of ext4: the type, bytes of a block, what `-O` takes, and blocks of the journal.
-const EXT4: [(ext4::FsType, u32, &str, u64); 11] = [
+const EXT4: [(ext4::FsType, u32, &str, u64); 13] = [
     (ext4::FsType::Ext4, 1024, "", 0),
     (ext4::FsType::Ext4, 4096, "", 1024),
     (ext4::FsType::Ext3, 1024, "", 0),
@@ -15,12 +15,14 @@ const EXT4: [(ext4::FsType, u32, &str, u64); 11] = [
     (ext4::FsType::Ext4, 4096, "sparse_super2,^resize_inode,inline_data", 0),
     (ext4::FsType::Ext4, 1024, "mmp,metadata_csum_seed", 0),
     (ext4::FsType::Ext4, 1024, "^extent,^huge_file", 1024),
+    (ext4::FsType::Ext4, 1024, "bigalloc", 1024),
+    (ext4::FsType::Ext4, 16384, "", 1024),
 ];
 
 /// Kinds of XFS: a name, and what it changes.
 type XfsKind = (&'static str, fn(&mut xfs::MkfsOptions));
 
-const XFS: [XfsKind; 6] = [
+const XFS: [XfsKind; 7] = [
     ("default", |_| {}),
     ("rmapbt", |options| options.rmapbt = true),
     ("as mkfs.xfs 7.2", |options| {
@@ -33,6 +35,10 @@ const XFS: [XfsKind; 6] = [
     }),
     ("blocks of 1 KiB, directories of 8", |options| {
         (options.block_size, options.dir_block_size) = (1024, Some(8192));
+    }),
+    ("metadata directories", |options| {
+        (options.rmapbt, options.nrext64, options.metadir) = (true, true, true);
+        (options.exchange, options.parent, options.newest) = (true, true, true);
     }),
     ("inodes of 1 KiB", |options| (options.inode_size, options.nrext64) = (1024, true)),
 ];

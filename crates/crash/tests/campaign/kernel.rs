@@ -115,9 +115,9 @@ impl Judge for Beside {
 #[test]
 fn the_kernel_recovers_the_same() {
     let (wanted, seed) = (number("KERNEL", 12), number("SEED", 1));
-    let (begin, mut judged) = (number("ROUND", 0), 0);
+    let (begin, rounds, mut judged) = (number("ROUND", 0), number("ROUNDS", u64::MAX), 0);
     let mut next = begin;
-    while judged < wanted {
+    while judged < wanted && next - begin < rounds {
         let round = Round::new(next, seed);
         next += 1;
         let (name, mut test) = round.test();
