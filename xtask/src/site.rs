@@ -50,6 +50,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "fast-commits.md",
             "crash.md",
             "bench.md",
+            "scale.md",
             "traces.md",
             "library.md",
             "python.md",

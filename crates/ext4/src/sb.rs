@@ -251,7 +251,12 @@ impl SuperBlock {
                 let quota = self.quota_credits;
                 Ok(Handle::Journal(journal.start(cx, credits + quota)?, quota))
             }
-            None => Ok(Handle::Direct(self.buffers.clone())),
+            None => {
+                // Blocks that nobody reads first, as those of fresh inode tables, count too.
+                let balanced = self.buffers.balance(cx);
+                balanced.map_err(|error| self.device_error(cx, &error))?;
+                Ok(Handle::Direct(self.buffers.clone()))
+            }
         }
     }
 

@@ -96,3 +96,27 @@ fn a_directory_larger_than_memory_is_built_walked_and_emptied_within_it() {
         e2fsck(&device, "emptied");
     });
 }
+
+/// Goal: without a journal fresh inode tables are written as they fill, though nobody reads them.
+/// Method: ten times as many inodes as the limit has room for.
+#[test]
+fn inodes_without_a_journal_are_written_within_the_limit() {
+    rt::testing::real(|cx| {
+        let device = Cell::new("ext4", BLOCK as u32).fresh(cx, 64 << 20);
+        let options = MountOptions {
+            buffer_limit_bytes: BUFFER_BYTES / 4,
+            inode_cache: INODES,
+            without_journal: true,
+            ..MountOptions::default()
+        };
+        let (fs, _) = try_mount(cx, device.clone(), 2 << 20, options).expect("mount");
+        let mut held = Held::default();
+        each(cx, &fs, &mut held, |cx, name| {
+            create(cx, &*fs, fs.root(), name);
+        });
+        fs.unmount(cx).expect("unmount");
+        assert!(NAMES * 256 > 10 * BUFFER_BYTES / 4);
+        assert!(held.buffer_bytes <= BUFFER_BYTES / 4 + BUFFER_BYTES / 16, "{held:?}");
+        e2fsck(&device, "filled");
+    });
+}
