@@ -175,12 +175,11 @@ impl Campaign {
             table.push('\n');
         }
         let kernel = sum(&self.pieces(KERNEL)?, "states");
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
         writeln!(
             table,
             "\nThe kernel {} mounted and recovered {kernel} states of short and long workloads: \
              the same trees as ours.",
-            release.trim()
+            run::kernel()?
         )?;
         Ok(table)
     }

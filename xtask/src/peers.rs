@@ -57,7 +57,8 @@ impl Figures {
     }
 }
 
-fn middle(seconds: &[f64]) -> f64 {
+/// The median of an odd number of figures.
+pub(crate) fn middle(seconds: &[f64]) -> f64 {
     let mut sorted = seconds.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted[sorted.len() / 2]

@@ -14,6 +14,12 @@ pub fn root() -> PathBuf {
     xtask.parent().expect("xtask lies in the project's root").to_path_buf()
 }
 
+/// The release of the kernel that runs us.
+pub fn kernel() -> Result<String> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    Ok(release.context("the kernel's release")?.trim().to_owned())
+}
+
 /// The cargo that runs us.
 pub fn own_cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())

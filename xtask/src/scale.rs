@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::peers::middle;
 use crate::{newest, run};
 
 const PAGE: &str = "docs/scale.md";
@@ -188,7 +189,7 @@ struct Figure {
 
 impl Figure {
     fn median(&self) -> f64 {
-        self.seconds[self.seconds.len() / 2]
+        middle(&self.seconds)
     }
 }
 
@@ -291,8 +292,7 @@ impl Place {
                 figure.memory = figure.memory.max(memory);
             }
         }
-        for (way, figure) in work.ways.iter().zip(&mut figures) {
-            figure.seconds.sort_by(f64::total_cmp);
+        for (way, figure) in work.ways.iter().zip(&figures) {
             eprintln!(
                 "{} files, {}: {}: {:.3} s",
                 self.files,
@@ -348,9 +348,8 @@ fn machine() -> Result<String> {
     let processors = fs::read_to_string("/proc/cpuinfo")?;
     let model = processors.lines().find_map(|line| line.strip_prefix("model name"));
     let model = model.map_or("", |name| name.trim_start_matches(['\t', ' ', ':'])).to_owned();
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let count = std::thread::available_parallelism().map_or(1, usize::from);
-    Ok(format!("{count} processors ({model}), Linux {}", kernel.trim()))
+    Ok(format!("{count} processors ({model}), Linux {}", run::kernel()?))
 }
 
 /// A number with commas.

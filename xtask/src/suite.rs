@@ -88,9 +88,7 @@ fn package_of(id: &str) -> String {
 
 /// Runs one program; its output is the error, where it fails.
 fn one(program: &Program) -> Result<()> {
-    let name = program.path.file_name().context("a program has a name")?;
-    let folder = program.path.parent().context("a program lies in a folder")?;
-    let said = folder.join(name).with_extension("said");
+    let said = program.path.with_extension("said");
     let file = File::create(&said).with_context(|| format!("cannot write {}", said.display()))?;
     let mut command = Command::new(&program.path);
     command.current_dir(&program.folder).process_group(0).stdin(Stdio::null());

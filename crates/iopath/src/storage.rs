@@ -304,14 +304,22 @@ pub fn partitions(app: &mut App, storage: &Storage) -> Result<Value> {
     Ok(all.into())
 }
 
+/// The first superblock of ext2, ext3 or ext4, as it is.
+///
+/// # Errors
+/// The device failed or is too short.
+pub fn ext_super(app: &mut App, storage: &Storage) -> Result<RawSuper> {
+    let start = storage.start(app, 4096)?;
+    let raw = start.get(1024..2048).and_then(RawSuper::read);
+    raw.with_context(|| format!("{}: too short for a superblock", storage.target))
+}
+
 /// What the superblock says, as keys and values for `info`.
 ///
 /// # Errors
 /// The device failed or is too short.
 pub fn ext_facts(app: &mut App, storage: &Storage) -> Result<Vec<(&'static str, Value)>> {
-    let start = storage.start(app, 4096)?;
-    let raw = start.get(1024..2048).and_then(RawSuper::read);
-    let raw = raw.with_context(|| format!("{}: too short for a superblock", storage.target))?;
+    let raw = ext_super(app, storage)?;
     let block_size = 1024u64.checked_shl(raw.s_log_block_size.get()).unwrap_or(0);
     let features = raw.features();
     let (access, reasons) = features.access();

@@ -16,7 +16,7 @@ use super::{resize, undoable};
 use crate::app::App;
 use crate::journal_arg::JournalArg;
 use crate::session;
-use crate::storage::{Known, Storage, uuid_text};
+use crate::storage::{Known, Storage, ext_super, uuid_text};
 use crate::target::TargetPath;
 
 /// Change label, UUID, defaults and features of a file system
@@ -166,7 +166,7 @@ fn tune_ext(
 ) -> Result<()> {
     let named = || storage.target.to_string();
     resize::make_clean(app, storage, true)?;
-    let raw = super_block(app, storage)?;
+    let raw = ext_super(app, storage)?;
     let old = left_journal(app, storage, &raw, options)?;
     let new = match &options.journal_size {
         Some(journal) => journal.open(app, Some(raw.s_uuid))?,
@@ -185,12 +185,6 @@ fn tune_ext(
         journal.device.enter(app.cx, raw.s_uuid).context("the external journal")?;
     }
     Ok(())
-}
-
-fn super_block(app: &mut App, storage: &Storage) -> Result<RawSuper> {
-    let start = storage.start(app, 4096)?;
-    let raw = start.get(1024..2048).and_then(RawSuper::read);
-    raw.with_context(|| format!("{}: too short for a superblock", storage.target))
 }
 
 /// The device of the external journal that goes: the file system's entry there goes too.

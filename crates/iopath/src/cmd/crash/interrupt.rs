@@ -1,9 +1,8 @@
 //! Ctrl-C while states are judged: checks that run are killed, and what was mounted and written for
 //! them goes, before the process ends.
 
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fuse::Signals;
@@ -24,14 +23,6 @@ const LOOKS: u32 = 200;
 pub fn unless_ended<T>(make: impl FnOnce() -> T) -> T {
     let _held = GOING_ON.read();
     make()
-}
-
-/// Starts a check, unless a signal has come.
-///
-/// # Errors
-/// It cannot be started.
-pub fn start(command: &mut Command) -> io::Result<Child> {
-    unless_ended(|| command.spawn())
 }
 
 /// Waits for a signal in a thread of its own; then ends the process as one that is not complete.

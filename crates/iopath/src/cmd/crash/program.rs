@@ -78,8 +78,8 @@ impl Program {
             .stdout(output)
             .stderr(errors)
             .process_group(0);
-        let mut child =
-            interrupt::start(&mut command).map_err(|error| format!("{name}: {error}"))?;
+        let started = interrupt::unless_ended(|| command.spawn());
+        let mut child = started.map_err(|error| format!("{name}: {error}"))?;
         drop(command); // It holds their end of the output.
         let (said, status) = self.wait(&mut child, &mut ours)?;
         let said = String::from_utf8_lossy(&said).into_owned();
