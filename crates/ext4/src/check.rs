@@ -29,6 +29,7 @@ use crate::journal_device::JournalDevice;
 use findings::Findings;
 
 mod block_map;
+mod counted;
 mod dirs;
 mod encryption;
 mod findings;
@@ -46,8 +47,10 @@ mod system;
 mod verity;
 mod xattrs;
 
+pub use counted::Counted;
 pub use encryption::Policies;
 pub use findings::{CheckReport, Finding};
+pub use links::WrongLinks;
 pub use rule::{Rule, Severity};
 
 use block_map::BlockMap;
@@ -86,7 +89,20 @@ pub fn check(
     queue: &Arc<Queue>,
     options: &CheckOptions,
 ) -> Result<CheckReport, DeviceError> {
-    passes(cx, queue, options, Watch::default()).map(|(report, _)| report)
+    passes(cx, queue, options, Watch::default()).map(|passed| passed.report)
+}
+
+/// As [`check`], and keeps what it counted where it could follow everything.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_counting(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    options: &CheckOptions,
+) -> Result<(CheckReport, Option<Counted>), DeviceError> {
+    let passed = passes(cx, queue, options, Watch::default())?;
+    Ok((passed.report, passed.counted))
 }
 
 /// Says who holds each of these blocks; nobody where a block is free or outside. Goes over the
@@ -100,7 +116,7 @@ pub fn holders(
     blocks: &[FsBlock],
 ) -> Result<BTreeMap<u64, Vec<Holder>>, DeviceError> {
     let watch = Watch::new(blocks.iter().map(|block| block.0));
-    passes(cx, queue, &CheckOptions::default(), watch).map(|(_, watch)| watch.into_holders())
+    passes(cx, queue, &CheckOptions::default(), watch).map(|passed| passed.watch.into_holders())
 }
 
 /// The device as a replay of its journal would leave it; what would be written stays in memory.
@@ -115,12 +131,19 @@ pub fn replayed(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Option<Arc<Queue>>, D
     }
 }
 
+/// What the passes leave.
+struct Passed {
+    report: CheckReport,
+    watch: Watch,
+    counted: Option<Counted>,
+}
+
 fn passes(
     cx: &mut Cx,
     queue: &Arc<Queue>,
     options: &CheckOptions,
     watch: Watch,
-) -> Result<(CheckReport, Watch), DeviceError> {
+) -> Result<Passed, DeviceError> {
     let mut findings = Findings::new(options.findings_max);
     let replayed = overlay::replay(cx, queue, options, &mut findings)?;
     let (queue, dirty) = match &replayed {
@@ -128,16 +151,18 @@ fn passes(
         overlay::Journal::Replayed(overlay) => (overlay, false),
         overlay::Journal::Dirty => (queue, true),
     };
+    let nothing = |report, watch| Ok(Passed { report, watch, counted: None });
     if dirty {
-        return Ok((findings.report(), watch));
+        return nothing(findings.report(), watch);
     }
     let mut io = Io::new(cx, queue);
     let Some((raw, geometry)) = groups::read_super(&mut io, &mut findings)? else {
-        return Ok((findings.report(), watch));
+        return nothing(findings.report(), watch);
     };
     io.set_block_size(geometry.block_size);
     let mut checker = Checker::new(io, raw, geometry, findings);
     checker.watch = watch;
+    let mut counted = None;
     if checker.groups()? {
         checker.system_inodes()?;
         checker.inodes()?;
@@ -148,8 +173,10 @@ fn passes(
         checker.directories()?;
         checker.links();
         checker.summary()?;
+        counted = Counted::of(&mut checker);
     }
-    Ok((checker.findings.report(), checker.watch))
+    let Checker { findings, watch, .. } = checker;
+    Ok(Passed { report: findings.report(), watch, counted })
 }
 
 /// Everything that the passes share.

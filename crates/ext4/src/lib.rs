@@ -49,7 +49,8 @@ mod sb;
 mod trans;
 mod verity;
 
-pub use check::{CheckOptions, CheckReport, Finding, Policies, Rule, check, holders};
+pub use check::{CheckOptions, CheckReport, Counted, Finding, Policies, Rule, WrongLinks};
+pub use check::{check, check_counting, holders};
 pub use ext4::Ext4;
 pub use journal_device::{JournalDevice, JournalDeviceError, JournalFacts};
 pub use mkfs::{ExternalJournal, FsType, MkfsError, MkfsOptions, MkfsReport, mkfs};

@@ -8,7 +8,7 @@ use base::{FsBlock, Ino};
 use block::{DeviceError, Queue};
 use ext4::format::super_block::{SUPER_OFFSET, SUPER_SIZE};
 use ext4::format::{Geometry, GroupDesc, InodeValues, RawSuper};
-use ext4::{CheckOptions, Rule};
+use ext4::{CheckOptions, Counted, Rule};
 use rt::Cx;
 
 use crate::RepairError;
@@ -20,6 +20,7 @@ mod attributes;
 mod bits;
 mod claims;
 mod connect;
+mod counted;
 mod dir_build;
 mod dirs;
 mod groups;
@@ -37,6 +38,7 @@ pub mod undelete;
 
 use bits::Bits;
 use connect::Tree;
+use counted::Light;
 use dirs::Name;
 use history::History;
 use inodes::Inode;
@@ -72,6 +74,8 @@ pub struct Fs<'a> {
     /// Inodes without links that a name holds.
     held: BTreeSet<u32>,
     suspects: Suspects,
+    /// What a check has counted, while nothing else is needed.
+    counted: Option<Counted>,
     meta: Bits,
     used: Bits,
     twice: Bits,
@@ -106,14 +110,19 @@ pub fn plan(
     decide: &mut dyn FnMut(&Finding) -> bool,
 ) -> Result<Plan, RepairError> {
     let mut fs = Fs::open(View::new(cx, queue), Decisions::new(decide))?;
-    let mut left = fs.judge()?;
+    let (mut left, light) = fs.judge()?;
+    if let Some(light) = light.filter(|_| !left.is_empty())
+        && fs.mend(light)?
+    {
+        left.clear();
+    }
     for _ in 0..ROUNDS {
         if left.is_empty() {
             break;
         }
         let before = fs.out.count();
         fs.round()?;
-        let now = fs.judge()?;
+        let (now, _) = fs.judge()?;
         let stuck = now == left && before == fs.out.count() && !fs.again;
         left = now;
         if stuck {
@@ -149,11 +158,11 @@ impl<'a> Fs<'a> {
         Ok(())
     }
 
-    /// What the check says about the state that the plan would leave.
-    fn judge(&mut self) -> Result<Vec<String>, DeviceError> {
+    /// What the check says about the state that the plan would leave, and whether that is light.
+    fn judge(&mut self) -> Result<(Vec<String>, Option<Light>), DeviceError> {
         let (_, queue) = self.view.overlay()?;
         let options = CheckOptions { findings_max: FINDINGS_MAX, ..CheckOptions::default() };
-        let report = ext4::check(self.view.cx(), &queue, &options)?;
+        let (report, counted) = ext4::check_counting(self.view.cx(), &queue, &options)?;
         self.suspects = Suspects::default();
         for finding in &report.findings {
             self.suspects.rules.insert(finding.rule);
@@ -165,7 +174,7 @@ impl<'a> Fs<'a> {
         if report.more > 0 {
             left.push(format!("and {} more", report.more));
         }
-        Ok(left)
+        Ok((left, Light::of(&report, counted)))
     }
 
     /// All passes once.

@@ -143,7 +143,7 @@ impl Checker<'_> {
             self.names_unknown = true;
         }
         let indexed = self.dirs[dir].index && self.dirs[dir].is_whole();
-        let tree = if indexed && self.dirs[dir].len() > 1 { self.tree(dir)? } else { None };
+        let tree = if indexed { self.tree(dir)? } else { None };
         let mut reading = Reading { dir, ino, names: HashSet::default(), entries: 0 };
         self.inline_entries(&mut reading);
         let blocks: Vec<FileRun> = self.dirs[dir].runs.clone();

@@ -12,11 +12,8 @@ use crate::attr::xattr::Totals;
 use crate::format::checksum::stored_inode;
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::{BASE_SIZE, BLOCK_AREA};
-use crate::format::super_block::{RESIZE_INO, ROOT_INO};
+use crate::format::super_block::{BAD_BLOCKS_INO, RESIZE_INO, ROOT_INO};
 use crate::format::{At, CorruptKind, FileKind, Geometry, InodeFlags, InodeValues, RawInode};
-
-/// The inode whose blocks are bad ones.
-const BAD_BLOCKS_INO: u32 = 1;
 
 /// The inodes that are kept for quota of users and of groups.
 const QUOTA_INOS: [u32; 2] = [3, 4];
@@ -115,6 +112,15 @@ impl Checker<'_> {
         let at = At::Inode(Ino(ino.into()));
         let orphan = self.inodes.get(ino).used;
         let reserved = ino < self.g.first_ino && ino != ROOT_INO;
+        if !values.may_be_of(ino, &self.g) {
+            let InodeValues { mode, links, uid, gid, .. } = values;
+            let detail = format!("reserved: mode {mode:#o}, {links} links, owner {uid}:{gid}");
+            self.findings.add(Rule::InodeMode, at, detail);
+            self.blocks_unknown = true;
+            self.checksum(ino, slot, &values);
+            self.reserved_in_use(ino);
+            return Ok(());
+        }
         if values.links == 0 && !orphan {
             // Deleted, or never used. Reserved inodes without links may have blocks (bad blocks).
             if values.mode != 0 && values.dtime == 0 && !reserved {
@@ -174,14 +180,19 @@ impl Checker<'_> {
     /// A reserved inode without links: the list of bad blocks has some all the same.
     fn reserved(&mut self, ino: u32, slot: &[u8], values: &InodeValues) -> Result<(), DeviceError> {
         self.checksum(ino, slot, values);
-        let info = self.inodes.get_mut(ino);
-        info.used = true;
-        info.nameless = true;
-        self.findings.counts().inodes_used += 1;
+        self.reserved_in_use(ino);
         if ino == BAD_BLOCKS_INO && values.block.iter().any(|&byte| byte != 0) {
             self.walk(ino, values, false)?;
         }
         Ok(())
+    }
+
+    /// A reserved inode is in use, and has no name.
+    fn reserved_in_use(&mut self, ino: u32) {
+        let info = self.inodes.get_mut(ino);
+        info.used = true;
+        info.nameless = true;
+        self.findings.counts().inodes_used += 1;
     }
 
     /// What no feature of this file system gives a meaning: the fragment of old, and high halves.
@@ -190,8 +201,11 @@ impl Checker<'_> {
         let features = &self.g.features;
         let wide = features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
         let huge = features.ro_compat.contains(RoCompat::HUGE_FILE);
+        let directory = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Directory);
+        let large = !directory || features.incompat.contains(Incompat::LARGEDIR);
         let fields = [
             ("i_faddr", raw.i_obso_faddr.get(), false),
+            ("i_size_high", raw.i_size_high.get(), large),
             ("i_file_acl_high", raw.l_i_file_acl_high.get().into(), wide),
             ("i_blocks_high", raw.l_i_blocks_high.get().into(), huge),
         ];

@@ -3,10 +3,13 @@
 use base::Ino;
 
 use super::Checker;
+use super::dirs::DirRecord;
+use super::findings::Findings;
+use super::inodes::{InodeInfo, InodeMap};
 use super::rule::Rule;
 use crate::format::features::RoCompat;
 use crate::format::super_block::ROOT_INO;
-use crate::format::{At, FileKind};
+use crate::format::{At, FileKind, Geometry};
 
 /// Names that a directory counts at most; beyond, with `dir_nlink`, it has one link.
 const LINK_MAX: u32 = 65_000;
@@ -19,6 +22,29 @@ enum Way {
     Done,
 }
 
+/// The names of a file system, as the third pass has counted them.
+pub struct Names<'a> {
+    /// The file system.
+    pub g: &'a Geometry,
+    /// Its inodes.
+    pub inodes: &'a InodeMap,
+    /// Its directories, in the order of their inodes.
+    pub dirs: &'a mut [DirRecord],
+    /// What is wrong.
+    pub findings: &'a mut Findings,
+}
+
+/// An inode whose number of links is not that of its names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WrongLinks {
+    /// The inode.
+    pub ino: Ino,
+    /// Links that it claims.
+    pub found: u16,
+    /// Links that it has.
+    pub counted: u32,
+}
+
 impl Checker<'_> {
     /// Compares parents, connections and links.
     pub fn links(&mut self) {
@@ -28,20 +54,24 @@ impl Checker<'_> {
             self.findings.add(Rule::RootMissing, At::Inode(Ino(ROOT_INO.into())), detail);
             return;
         }
-        self.parents();
-        if self.names_unknown {
-            return;
-        }
-        self.connections();
-        for group in 0..self.g.groups_count {
-            for index in 0..self.inodes.group(group).len() {
-                self.inode_links(group * self.g.inodes_per_group + index as u32 + 1);
+        let (g, inodes) = (&self.g, &self.inodes);
+        let (dirs, findings) = (&mut self.dirs[..], &mut self.findings);
+        let mut names = Names { g, inodes, dirs, findings };
+        names.parents();
+        if !self.names_unknown {
+            names.connections();
+            for wrong in names.wrong_links() {
+                let detail = format!("{} links, counted {}", wrong.found, wrong.counted);
+                self.findings.add(Rule::InodeLinks, At::Inode(wrong.ino), detail);
             }
         }
     }
+}
 
+impl Names<'_> {
     /// `..` names the directory that holds the name.
-    fn parents(&mut self) {
+    pub fn parents(&mut self) {
+        self.dirs.iter_mut().for_each(|dir| dir.children = 0);
         for index in 0..self.dirs.len() {
             let (ino, parent, dotdot) = {
                 let dir = &self.dirs[index];
@@ -64,7 +94,7 @@ impl Checker<'_> {
 
     /// Follows every directory to the root. A directory without a name, or one that is its own
     /// ancestor, is reported once; those below it are not.
-    fn connections(&mut self) {
+    pub fn connections(&mut self) {
         let mut ways = vec![Way::Unknown; self.dirs.len()];
         for start in 0..self.dirs.len() {
             let mut path = Vec::new();
@@ -95,33 +125,41 @@ impl Checker<'_> {
         }
     }
 
-    fn inode_links(&mut self, ino: u32) {
-        let info = self.inodes.get(ino);
-        if !info.used || info.nameless {
-            return;
+    /// The inodes in use with a wrong number of links; one without a name is a finding.
+    pub fn wrong_links(&mut self) -> Vec<WrongLinks> {
+        let mut wrong = Vec::new();
+        for group in 0..self.g.groups_count {
+            for (index, info) in (1..).zip(self.inodes.group(group)) {
+                let ino = group * self.g.inodes_per_group + index;
+                let counted = self.counted_links(ino, info);
+                if let Some(counted) = counted.filter(|&count| count != info.links.into()) {
+                    wrong.push(WrongLinks { ino: Ino(ino.into()), found: info.links, counted });
+                }
+            }
         }
-        let at = At::Inode(Ino(ino.into()));
+        wrong
+    }
+
+    /// The links that an inode should claim. None where it has none, or where it may claim others.
+    fn counted_links(&mut self, ino: u32, info: &InodeInfo) -> Option<u32> {
+        if !info.used || info.nameless {
+            return None;
+        }
         let directory = info.kind == Some(FileKind::Directory);
         if info.counted == 0 && ino != ROOT_INO {
             if !directory {
+                let at = At::Inode(Ino(ino.into()));
                 self.findings.add(Rule::InodeUnconnected, at, "it has no name");
             }
-            return;
+            return None;
         }
-        let mut expected = info.counted;
-        if directory {
-            let dir = self.dirs.binary_search_by_key(&ino, |dir| dir.ino);
-            let children = dir.map_or(0, |index| self.dirs[index].children);
-            // Its name in the parent, or the root's `..`; its own `.`; a `..` in each child.
-            expected = 2 + children;
+        if !directory {
+            return Some(info.counted);
         }
+        let dir = self.dirs.binary_search_by_key(&ino, |dir| dir.ino);
+        // Its name in the parent, or the root's `..`; its own `.`; a `..` in each child.
+        let expected = 2 + dir.map_or(0, |index| self.dirs[index].children);
         let many = self.g.features.ro_compat.contains(RoCompat::DIR_NLINK);
-        if directory && many && info.links == 1 && expected >= LINK_MAX {
-            return;
-        }
-        if u32::from(info.links) != expected {
-            let detail = format!("{} links, counted {expected}", info.links);
-            self.findings.add(Rule::InodeLinks, at, detail);
-        }
+        (!many || info.links != 1 || expected < LINK_MAX).then_some(expected)
     }
 }

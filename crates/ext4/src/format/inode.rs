@@ -7,6 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum::stored_inode;
 use super::features::{Incompat, RoCompat};
+use super::super_block::{BAD_BLOCKS_INO, BOOT_LOADER_INO, FIRST_SPARE_INO, UNDELETE_INO};
 use super::{At, Corrupt, CorruptKind, Geometry, U16, U32, assert_layout};
 
 /// Bytes of an inode before its extra fields.
@@ -432,6 +433,24 @@ impl InodeValues {
         let leaves = blocks.div_ceil(1 << (geometry.block_bits - 2));
         let middle = leaves.div_ceil(1 << (geometry.block_bits - 2));
         limit.min((blocks - leaves - middle - 1) << geometry.block_bits)
+    }
+
+    /// True unless these are of a reserved inode that cannot hold them: the list of bad blocks is
+    /// no file, the boot loader no directory, and those that nothing uses have no mode.
+    pub fn may_be_of(&self, ino: u32, geometry: &Geometry) -> bool {
+        let [user, group, project] = geometry.quota_inos;
+        let known = [geometry.journal_ino, geometry.orphan_file_ino, user, group, project];
+        match ino {
+            _ if known.contains(&ino) || ino >= geometry.first_ino => true,
+            BAD_BLOCKS_INO => {
+                let owner = [self.uid, self.gid, self.dtime];
+                let plain = self.mode == 0 && self.links == 0 && owner == [0; 3];
+                plain && self.file_acl == 0 && !self.flags.contains(InodeFlags::INLINE_DATA)
+            }
+            BOOT_LOADER_INO => self.kind() != Some(FileKind::Directory),
+            UNDELETE_INO | FIRST_SPARE_INO.. => self.mode == 0,
+            _ => true,
+        }
     }
 
     /// Writes the values into the inode's slot and sets its checksum. Fields that are not values

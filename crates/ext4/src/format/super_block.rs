@@ -18,12 +18,20 @@ pub const SUPER_OFFSET: u64 = 1024;
 pub const SUPER_SIZE: usize = 1024;
 /// `s_magic`.
 pub const MAGIC: u16 = 0xef53;
+/// The inode whose blocks are bad ones.
+pub const BAD_BLOCKS_INO: u32 = 1;
 /// The root directory's inode.
 pub const ROOT_INO: u32 = 2;
+/// The boot loader's inode.
+pub const BOOT_LOADER_INO: u32 = 5;
+/// An inode that nothing uses today.
+pub const UNDELETE_INO: u32 = 6;
 /// The inode that reserves descriptor blocks.
 pub const RESIZE_INO: u32 = 7;
 /// The journal's inode, as mke2fs makes it.
 pub const JOURNAL_INO: u32 = 8;
+/// The first of the reserved inodes that nothing uses.
+pub const FIRST_SPARE_INO: u32 = 9;
 /// First inode that is not reserved, in revision 0 and as mke2fs makes it.
 pub const FIRST_INO: u32 = 11;
 /// `s_state`: unmounted cleanly.

@@ -18,7 +18,7 @@ use crate::RepairError;
 use ext4::format::extent::FileRun;
 
 /// Links that a directory counts at most.
-const LINK_MAX: u32 = 65_000;
+pub const LINK_MAX: u32 = 65_000;
 /// Permissions of a directory that a repair makes.
 const ROOT_MODE: u16 = 0o755;
 const LOST_MODE: u16 = 0o700;

@@ -35,6 +35,9 @@ const REBUILD: &[Rule] = &[
     Rule::DirHole,
 ];
 
+/// What is done about names that cannot stay.
+pub const REWRITE: &str = "write the directory anew with the names that are sound";
+
 /// A name in a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name {
@@ -82,11 +85,10 @@ impl Fs<'_> {
             let content = self.content(ino, true)?;
             let mut wanted = false;
             for (rule, detail, loss) in &content.problems {
-                let act = "write the directory anew with the names that are sound";
                 wanted |= match loss {
-                    None => self.safe(*rule, Self::at(ino), detail.clone(), act),
+                    None => self.safe(*rule, Self::at(ino), detail.clone(), REWRITE),
                     Some(loss) => {
-                        self.lossy(*rule, Self::at(ino), detail.clone(), act, loss.clone())
+                        self.lossy(*rule, Self::at(ino), detail.clone(), REWRITE, loss.clone())
                     }
                 };
             }
@@ -318,7 +320,10 @@ impl Fs<'_> {
     }
 
     /// A named inode that no pass has seen: does its slot hold one? Then the next round reads it.
-    fn may_exist(&mut self, ino: u32) -> Result<bool, DeviceError> {
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn may_exist(&mut self, ino: u32) -> Result<bool, DeviceError> {
         let slot = self.slot(ino)?;
         let values = InodeValues::read(&slot, &self.g);
         let (group, _) = self.g.inode_group(base::Ino(ino.into())).expect("in range");

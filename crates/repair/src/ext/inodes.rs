@@ -6,7 +6,7 @@ use block::DeviceError;
 use ext4::Rule;
 use ext4::format::checksum::stored_inode;
 use ext4::format::inode::BASE_SIZE;
-use ext4::format::super_block::{RESIZE_INO, ROOT_INO};
+use ext4::format::super_block::{BAD_BLOCKS_INO, RESIZE_INO, ROOT_INO};
 use ext4::format::{FileKind, GroupFlags, InodeFlags, InodeValues};
 
 use super::map::Map;
@@ -15,8 +15,8 @@ use crate::restore;
 
 mod sane;
 
-/// The inode whose blocks are bad ones.
-const BAD_BLOCKS_INO: u32 = 1;
+/// What is wrong with an inode that the bitmap marks and that is not there.
+pub const EMPTY_SLOT: &str = "its slot is empty";
 /// Where the two halves of an inode's checksum lie.
 const CHECKSUM_FIELDS: [usize; 2] = [0x7c, 0x82];
 
@@ -131,7 +131,7 @@ impl Fs<'_> {
                     let marked = bitmap::test(&map, index as usize);
                     let empty = slot.iter().all(|&byte| byte == 0);
                     let slot = match empty && marked && !self.is_system(ino) {
-                        true => self.old_slot(ino, "its slot is empty")?,
+                        true => self.old_slot(ino, EMPTY_SLOT)?,
                         false => Some(slot.to_vec()).filter(|_| !empty),
                     };
                     if let Some(slot) = slot {
@@ -144,7 +144,10 @@ impl Fs<'_> {
     }
 
     /// The inode bitmap as it lies on the disk.
-    fn inode_bitmap(&mut self, group: u32) -> Result<Vec<u8>, DeviceError> {
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn inode_bitmap(&mut self, group: u32) -> Result<Vec<u8>, DeviceError> {
         let desc = self.descs[group as usize];
         if self.g.features.group_csum() && desc.flags.contains(GroupFlags::INODE_UNINIT) {
             return Ok(vec![0; self.g.block_size as usize]);
@@ -192,6 +195,9 @@ impl Fs<'_> {
             (slot, trusted) = (old, true);
             values = InodeValues::read(&slot, &self.g);
         }
+        if !values.may_be_of(ino, &self.g) {
+            return self.misplaced(ino);
+        }
         if ino == RESIZE_INO || system && values.links == 0 {
             if !trusted {
                 self.reserved_sum(ino)?;
@@ -223,7 +229,10 @@ impl Fs<'_> {
 
     /// The slot of an inode that the bitmap marks, from the journal's newest copy of its block; it
     /// is restored.
-    fn old_slot(&mut self, ino: u32, why: &str) -> Result<Option<Vec<u8>>, DeviceError> {
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn old_slot(&mut self, ino: u32, why: &str) -> Result<Option<Vec<u8>>, DeviceError> {
         let (place, size) = (self.slot_place(ino), u64::from(self.g.block_size));
         let at = (place % size) as usize;
         let range = at..at + self.g.inode_size as usize;
@@ -255,6 +264,19 @@ impl Fs<'_> {
         }
         let fixed = restore::one_byte(slot, |slot| slot_sum(&self.g, ino, slot), slot_stored)?;
         self.slot_trusted(ino, &fixed).then_some(fixed)
+    }
+
+    /// A reserved inode that cannot hold what it holds.
+    fn misplaced(&mut self, ino: u32) -> Result<(), DeviceError> {
+        let (detail, act) = ("reserved, and its fields make no sense", "empty the slot");
+        let loss = match ino {
+            BAD_BLOCKS_INO => "the list of bad blocks",
+            _ => "whatever it was",
+        };
+        if self.lossy(Rule::InodeMode, Self::at(ino), detail, act, loss) {
+            self.clear_slot(ino)?;
+        }
+        Ok(())
     }
 
     /// Says what is wrong with a map, and marks it to be written anew.
@@ -292,14 +314,7 @@ impl Fs<'_> {
         if files.contains(&ino) {
             return Ok(());
         }
-        let v = self.values(ino)?;
-        let fields = [v.mode.into(), v.links.into(), v.uid, v.gid, v.dtime];
-        if ino == BAD_BLOCKS_INO && (fields != [0; 5] || v.file_acl != 0) {
-            let loss = "the list of bad blocks";
-            if self.lossy(rule, at, "its fields make no sense", "empty the slot", loss) {
-                self.clear_slot(ino)?;
-            }
-        } else if ino == BAD_BLOCKS_INO {
+        if ino == BAD_BLOCKS_INO {
             if self.safe(rule, at, detail, "set the checksum") {
                 self.edit(ino, |_| {})?;
             }

@@ -84,6 +84,7 @@ pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, Re
         whole: Default::default(),
         held: Default::default(),
         suspects: Suspects::default(),
+        counted: None,
         meta: Bits::new(blocks),
         used: Bits::new(blocks),
         twice: Bits::new(blocks),

@@ -56,8 +56,7 @@ impl Fs<'_> {
             }
             let mut wanted = fixed != values;
             if fixed.links != values.links {
-                let detail = format!("{} links, counted {}", values.links, fixed.links);
-                wanted &= self.safe(Rule::InodeLinks, Self::at(ino), detail, "store the count");
+                wanted &= self.count_links(ino, values.links, fixed.links);
             }
             if fixed.blocks != values.blocks {
                 let detail = format!("{} sectors, counted {sectors}", values.blocks);
@@ -75,12 +74,20 @@ impl Fs<'_> {
         Ok(())
     }
 
+    /// An inode claims other links than it has; true where it is to be changed.
+    pub fn count_links(&mut self, ino: u32, found: u16, counted: u16) -> bool {
+        let detail = format!("{found} links, counted {counted}");
+        self.safe(Rule::InodeLinks, Self::at(ino), detail, "store the count")
+    }
+
     /// Counts everything anew: bitmaps, descriptors, superblock, copies.
     ///
     /// # Errors
     /// The device's.
     pub fn totals(&mut self) -> Result<(), DeviceError> {
-        self.mark_all();
+        if self.counted.is_none() {
+            self.mark_all();
+        }
         let mut free = Free::default();
         for group in 0..self.g.groups_count {
             let mut desc = self.descs[group as usize];
@@ -114,14 +121,7 @@ impl Fs<'_> {
     /// The block bitmap of a group; returns its free clusters.
     fn block_bitmap(&mut self, group: u32, desc: &mut GroupDesc) -> Result<u64, DeviceError> {
         let bits = self.g.clusters_in_group(group) as usize;
-        let first = self.g.group_first_block(group);
-        let mut map = vec![0; self.g.block_size as usize];
-        for bit in 0..bits {
-            let block = first + ((bit as u64) << self.g.cluster_bits());
-            if self.used.get(block) || self.meta.get(block) {
-                bitmap::set(&mut map, bit);
-            }
-        }
+        let mut map = self.clusters_in_use(group);
         bitmap::set_range(&mut map, bits, self.g.block_size as usize * 8);
         let free = bitmap::count_zeros(&map, bits) as u64;
         desc.free_blocks = free as u32;
@@ -151,6 +151,35 @@ impl Fs<'_> {
         Ok(free)
     }
 
+    /// A bit for each cluster of a group that somebody has, in a block.
+    fn clusters_in_use(&self, group: u32) -> Vec<u8> {
+        let size = self.g.block_size as usize;
+        if let Some(counted) = &self.counted {
+            let mut map = counted.clusters(group).into_owned();
+            map.resize(size, 0);
+            return map;
+        }
+        let first = self.g.group_first_block(group);
+        let mut map = vec![0; size];
+        for bit in 0..self.g.clusters_in_group(group) as usize {
+            let block = first + ((bit as u64) << self.g.cluster_bits());
+            if self.used.get(block) || self.meta.get(block) {
+                bitmap::set(&mut map, bit);
+            }
+        }
+        map
+    }
+
+    /// The inodes in use of a group: index, and whether it is a directory.
+    fn inodes_in_use(&self, group: u32) -> Vec<(u32, bool)> {
+        if let Some(counted) = &self.counted {
+            return counted.inodes(group).collect();
+        }
+        let (per, start) = (self.g.inodes_per_group, group * self.g.inodes_per_group);
+        let inodes = self.inodes.range(start + 1..=start + per);
+        inodes.map(|(ino, i)| (ino - start - 1, i.kind == FileKind::Directory)).collect()
+    }
+
     /// A bitmap's checksum, 0 where there are none.
     fn stored_sum(&self, sum: u32) -> u32 {
         if self.g.checksums.metadata { sum } else { 0 }
@@ -165,9 +194,9 @@ impl Fs<'_> {
             bitmap::set(&mut map, (ino - start - 1) as usize);
         }
         let mut directories = 0;
-        for (ino, inode) in self.inodes.range(start + 1..=start + per) {
-            bitmap::set(&mut map, (ino - start - 1) as usize);
-            directories += u32::from(inode.kind == FileKind::Directory);
+        for (index, directory) in self.inodes_in_use(group) {
+            bitmap::set(&mut map, index as usize);
+            directories += u32::from(directory);
         }
         desc.used_dirs = directories;
         let free = bitmap::count_zeros(&map, per as usize) as u64;

@@ -7,7 +7,7 @@ use ext4::format::checksum::InodeSeed;
 use ext4::format::extent::FileRun;
 use ext4::format::features::Incompat;
 use ext4::format::inode::{BASE_SIZE, BLOCK_AREA};
-use ext4::format::super_block::RESIZE_INO;
+use ext4::format::super_block::{BAD_BLOCKS_INO, RESIZE_INO};
 use ext4::format::xattr::{self, XattrArea};
 use ext4::format::{FileKind, GroupFlags, InodeFlags, InodeValues, orphan};
 
@@ -16,9 +16,6 @@ use super::place::Relayout;
 use crate::map_build::{self, NodeStore};
 use crate::volume::map::{FileMap, has_map};
 use crate::volume::{EditError, corrupt, refuse};
-
-/// The inode of the bad blocks.
-const BAD_BLOCKS_INO: u32 = 1;
 
 /// What a walk remembers.
 #[derive(Default)]

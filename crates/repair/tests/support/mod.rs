@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Ino, Rng};
 use block::{Device, DeviceInfo, DeviceIo, Op, Queue, QueueConfig};
@@ -331,10 +332,24 @@ pub fn other_nodes(cx: &mut Cx, fs: &dyn FileSystem, large: Ino, deepest: Ino, s
     fs.sync(cx).expect("sync");
 }
 
-/// A device that remembers which sectors were read.
+/// A device that remembers which sectors were read, and how many reads there were.
 struct Spy {
     below: Arc<MemoryDevice>,
     read: SpinLock<BTreeSet<u64>>,
+    count: AtomicU64,
+}
+
+impl Spy {
+    /// What `work` reads, which gets a queue on the device.
+    fn on(device: &Arc<MemoryDevice>, work: impl FnOnce(&mut Cx, &Arc<Queue>)) -> Arc<Spy> {
+        let (read, count) = (SpinLock::new(BTreeSet::new()), AtomicU64::new(0));
+        let spy = Arc::new(Spy { below: device.clone(), read, count });
+        rt::testing::world(|cx| {
+            let queue = queue(cx, spy.clone());
+            work(cx, &queue);
+        });
+        spy
+    }
 }
 
 impl Device for Spy {
@@ -346,6 +361,7 @@ impl Device for Spy {
         if io.op == Op::Read {
             let first = io.sector.0;
             self.read.lock_irq().extend(first..first + io.count);
+            self.count.fetch_add(1, Ordering::Relaxed);
         }
         self.below.submit(io);
     }
@@ -361,13 +377,14 @@ pub fn blocks_read(
     block: u64,
     work: impl FnOnce(&mut Cx, &Arc<Queue>),
 ) -> BTreeSet<u64> {
-    let spy = Arc::new(Spy { below: device.clone(), read: SpinLock::new(BTreeSet::new()) });
-    rt::testing::world(|cx| {
-        let queue = queue(cx, spy.clone());
-        work(cx, &queue);
-    });
+    let spy = Spy::on(device, work);
     let sectors = spy.read.lock_irq();
     sectors.iter().map(|sector| sector * 512 / block).collect()
+}
+
+/// How many reads `work` makes.
+pub fn reads(device: &Arc<MemoryDevice>, work: impl FnOnce(&mut Cx, &Arc<Queue>)) -> u64 {
+    Spy::on(device, work).count.load(Ordering::Relaxed)
 }
 
 /// The blocks that hold metadata: those that a check reads, unless they are empty.

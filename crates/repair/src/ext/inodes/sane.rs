@@ -16,6 +16,9 @@ const NONSENSE: u32 = 4;
 /// The same where the checksum does not fit.
 const NONSENSE_UNSUMMED: u32 = 2;
 
+/// Where an inode's slot has the high half of its size.
+const SIZE_HIGH: usize = 0x6c;
+
 /// A correction: rule, what is wrong, what is done, what is lost.
 struct Fix(Rule, String, &'static str, Option<&'static str>);
 
@@ -111,6 +114,7 @@ impl Fs<'_> {
         let magic = u16::from_le_bytes([values.block[0], values.block[1]]) == extent::MAGIC;
         let room = u16::from_le_bytes([values.block[4], values.block[5]]) == extent::ROOT_MAX;
         let mapped = matches!(kind, Some(FileKind::Regular | FileKind::Directory) | None);
+        drop(InodeFlags::IMMUTABLE | InodeFlags::APPEND, mapped);
         let inline = flags.contains(InodeFlags::INLINE_DATA);
         if magic && room && mapped && !inline && incompat.contains(Incompat::EXTENTS) {
             flags |= InodeFlags::EXTENTS;
@@ -418,7 +422,11 @@ impl Fs<'_> {
         let half = |at: usize| u16::from_le_bytes([slot[at], slot[at + 1]]);
         let wide = self.g.features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
         let huge = self.g.features.ro_compat.contains(RoCompat::HUGE_FILE);
-        let stray = half(0x76) != 0 && !wide || half(0x74) != 0 && !huge;
+        let large = self.g.features.incompat.contains(Incompat::LARGEDIR);
+        let size_high = values.kind() == Some(FileKind::Directory) && !large;
+        let stray = half(0x76) != 0 && !wide
+            || half(0x74) != 0 && !huge
+            || half(SIZE_HIGH) | half(SIZE_HIGH + 2) != 0 && size_high;
         if stray || slot[0x70..0x74] != [0; 4] {
             let detail = "fields that mean nothing here are not zero".to_string();
             fixes.push(Fix(Rule::InodeUnusedFields, detail, "clear them", None));
