@@ -13,7 +13,7 @@ use block::{DeviceError, Queue};
 use rt::Cx;
 use xfs::format::record::FreeExtent;
 use xfs::format::{AgInode, At, Geometry, RawSuper};
-use xfs::{CheckOptions, Rule};
+use xfs::{CheckOptions, Count, Rule};
 
 use crate::plan::{Change, Decisions, Finding, Plan};
 use crate::view::View;
@@ -25,6 +25,7 @@ mod chunks;
 mod claims;
 mod connect;
 mod contents;
+mod counted;
 mod dir_build;
 mod forks;
 mod group_build;
@@ -121,10 +122,16 @@ pub fn plan(
         fs.heal()?;
         fs.renew_log();
     }
-    let mut left = fs.judge()?;
+    let (mut left, counts) = fs.judge()?;
+    if !left.is_empty() && fs.mend(&counts)? {
+        (left, _) = fs.judge()?;
+    }
     if !left.is_empty() {
+        let before = fs.findings.len();
         fs.heal()?;
-        left = fs.judge()?;
+        if before != fs.findings.len() {
+            (left, _) = fs.judge()?;
+        }
     }
     for _ in 0..ROUNDS {
         if left.is_empty() {
@@ -132,7 +139,7 @@ pub fn plan(
         }
         let before = fs.findings.len();
         fs.round()?;
-        let now = fs.judge()?;
+        let (now, _) = fs.judge()?;
         let stuck = now == left && before == fs.findings.len() && !fs.again;
         left = now;
         if stuck {
@@ -201,11 +208,12 @@ impl<'a> Fs<'a> {
         Ok(())
     }
 
-    /// What the check says about the state that the plan would leave.
-    fn judge(&mut self) -> Result<Vec<String>, DeviceError> {
+    /// What the check says about the state that the plan would leave, and the numbers that it has
+    /// counted otherwise.
+    fn judge(&mut self) -> Result<(Vec<String>, Vec<Count>), DeviceError> {
         let (_, queue) = self.view.overlay()?;
         let options = CheckOptions { recover: true, findings_max: FINDINGS_MAX };
-        let report = xfs::check(self.view.cx(), &queue, &options)?;
+        let (report, counts) = xfs::check_counting(self.view.cx(), &queue, &options)?;
         self.suspects = Suspects::default();
         for finding in &report.findings {
             self.suspects.rules.insert(finding.rule);
@@ -224,7 +232,7 @@ impl<'a> Fs<'a> {
         if report.more > 0 {
             left.push(format!("and {} more", report.more));
         }
-        Ok(left)
+        Ok((left, counts))
     }
 
     /// Reads everything, so that blocks are put right that say themselves what they should be.

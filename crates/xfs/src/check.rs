@@ -26,6 +26,7 @@ use crate::mount::{self, MountError};
 
 mod attrs;
 mod blocks;
+mod counts;
 mod da_tree;
 mod dirs;
 mod findings;
@@ -40,6 +41,7 @@ mod rule;
 mod summary;
 mod tree;
 
+pub use counts::{Count, Counter};
 pub use findings::{CheckReport, Finding};
 pub use rule::Rule;
 
@@ -112,6 +114,8 @@ struct Checker<'a> {
     names_unknown: bool,
     /// Blocks of forks' trees seen in one inode.
     seen: BTreeSet<u64>,
+    /// Counters and numbers of links that are wrong.
+    counts: Vec<Count>,
     /// What the owners of inodes have.
     usage: quota::Counted,
     /// The inodes that hold the records of quota, by kind.
@@ -147,7 +151,19 @@ pub fn check_beside(
     log: Option<&BesideDevice>,
     options: &CheckOptions,
 ) -> Result<CheckReport, DeviceError> {
-    run(cx, queue, log, options, &mut Watch::default())
+    run(cx, queue, log, options, &mut Watch::default()).map(|(report, _)| report)
+}
+
+/// As [`check`], with the counters and numbers of links that are wrong.
+///
+/// # Errors
+/// The device's first error.
+pub fn check_counting(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    options: &CheckOptions,
+) -> Result<(CheckReport, Vec<Count>), DeviceError> {
+    run(cx, queue, None, options, &mut Watch::default())
 }
 
 /// Says who holds each of these blocks, which count from the start of the device; nobody where a
@@ -171,10 +187,10 @@ fn run(
     log: Option<&BesideDevice>,
     options: &CheckOptions,
     watch: &mut Watch,
-) -> Result<CheckReport, DeviceError> {
+) -> Result<(CheckReport, Vec<Count>), DeviceError> {
     let mut findings = Findings::new(options.findings_max);
     let Some((device, raw, geometry)) = begin(cx, queue, log, options, &mut findings)? else {
-        return Ok(findings.report());
+        return Ok((findings.report(), Vec::new()));
     };
     // Recovery leaves the sums of a file system that may not be written to its next mount.
     let beside = Beside { realtime: true, log: log.is_some() };
@@ -197,7 +213,7 @@ fn run(
     if summed {
         checker.summary();
     }
-    Ok(checker.findings.report())
+    Ok((checker.findings.report(), checker.counts))
 }
 
 /// The superblock, and the device with its log recovered; none if they say that nothing else can
@@ -271,6 +287,7 @@ impl<'a> Checker<'a> {
             owners_unknown: false,
             names_unknown: false,
             seen: BTreeSet::new(),
+            counts: Vec::new(),
             usage: quota::Counted::new(),
             quota_inos: [None; 3],
             realtime: realtime::Claims::new(),

@@ -72,7 +72,8 @@ mod set_attr;
 mod symlink;
 mod uncached;
 
-pub use check::{CheckOptions, CheckReport, Finding, Rule, check, check_beside, holders};
+pub use check::{CheckOptions, CheckReport, Count, Counter, Finding, Rule};
+pub use check::{check, check_beside, check_counting, holders};
 pub use fs::Xfs;
 pub use fs::options::MountOptions;
 pub use log::recovery::RecoveryReport;

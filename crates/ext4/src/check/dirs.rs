@@ -16,6 +16,9 @@ use crate::format::extent::FileRun;
 use crate::format::super_block::ROOT_INO;
 use crate::format::{At, CorruptKind, FileKind, InodeFlags, InodeValues, htree};
 
+/// Names of a directory for which the room is kept for the next one.
+const NAMES_KEPT: usize = 4096;
+
 /// A directory that waits for its entries to be checked, and then for its links.
 pub struct DirRecord {
     /// Its inode.
@@ -124,15 +127,20 @@ impl Checker<'_> {
     /// The device's.
     pub fn directories(&mut self) -> Result<(), DeviceError> {
         self.dirs.sort_by_key(|dir| dir.ino);
+        let mut names = HashSet::default();
         for dir in 0..self.dirs.len() {
-            self.directory(dir)?;
-            // The runs are not needed afterwards.
-            self.dirs[dir].runs = Vec::new();
+            // To empty one that was large takes longer than to make a new one.
+            if names.capacity() > NAMES_KEPT {
+                names = HashSet::default();
+            }
+            names.clear();
+            names = self.directory(dir, names)?;
         }
         Ok(())
     }
 
-    fn directory(&mut self, dir: usize) -> Result<(), DeviceError> {
+    /// One directory. `names` is empty, and comes back to be emptied.
+    fn directory(&mut self, dir: usize, names: HashSet<u64>) -> Result<HashSet<u64>, DeviceError> {
         let ino = self.dirs[dir].ino;
         if !self.dirs[dir].complete {
             self.names_unknown = true;
@@ -144,10 +152,10 @@ impl Checker<'_> {
         }
         let indexed = self.dirs[dir].index && self.dirs[dir].is_whole();
         let tree = if indexed { self.tree(dir)? } else { None };
-        let mut reading = Reading { dir, ino, names: HashSet::default(), entries: 0 };
+        let mut reading = Reading { dir, ino, names, entries: 0 };
         self.inline_entries(&mut reading);
-        let blocks: Vec<FileRun> = self.dirs[dir].runs.clone();
-        for run in blocks {
+        // The runs are not needed afterwards.
+        for run in std::mem::take(&mut self.dirs[dir].runs) {
             let mut done = 0;
             while done < run.len {
                 let part = self.io.batch().min(run.len - done);
@@ -161,7 +169,7 @@ impl Checker<'_> {
                 done += part;
             }
         }
-        Ok(())
+        Ok(reading.names)
     }
 
     /// The entries of a directory in its inode.

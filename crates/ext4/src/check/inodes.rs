@@ -66,6 +66,12 @@ impl InodeMap {
         &mut group[index]
     }
 
+    /// Makes room for the first inodes of a group.
+    pub fn reserve(&mut self, group: u32, count: u32) {
+        let inodes = &mut self.groups[group as usize];
+        inodes.reserve_exact((count as usize).saturating_sub(inodes.len()));
+    }
+
     /// The inodes of a group from its first one on; those behind are not in use.
     pub fn group(&self, group: u32) -> &[InodeInfo] {
         &self.groups[group as usize]
@@ -83,6 +89,7 @@ impl Checker<'_> {
         for group in 0..self.g.groups_count {
             let count = self.last_inode(group)?;
             let Some(desc) = self.descs[group as usize] else { continue };
+            self.inodes.reserve(group, count);
             let blocks = u64::from(count.div_ceil(self.g.inodes_per_block));
             let mut done = 0;
             while done < blocks {

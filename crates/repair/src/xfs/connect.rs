@@ -364,10 +364,10 @@ impl Fs<'_> {
             if inode.core.links == wanted && !on_list {
                 continue;
             }
-            let detail = format!("{} links should be {wanted}", inode.core.links);
+            let found = inode.core.links;
             (inode.core.links, inode.core.next_unlinked) = (wanted, NULL32);
             inode.dirty = true;
-            self.note(safe(Rule::LinkCount, At::Inode(Ino(ino)), detail, "store that"));
+            self.note_links(Ino(ino), found, wanted);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The headers and btrees of a group, from what owns its blocks.
 
 use base::FsBlock;
+use block::DeviceError;
 use xfs::Rule;
 use xfs::format::ag::{AGFL_HEADER, RawAgf, RawAgi, VERSION, agfl_size, set_agfl_block};
 use xfs::format::btree::Shape;
@@ -145,7 +146,11 @@ impl Fs<'_> {
         Ok(self.write_sums(&sums)?)
     }
 
-    fn sums(&mut self) -> Result<Sums, RepairError> {
+    /// The sums over the headers of all groups.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn sums(&mut self) -> Result<Sums, DeviceError> {
         let mut sums = Sums::default();
         for ag in 0..self.g.ag_count {
             let sector = self.g.header_sector(ag, AgHeader::Agf);

@@ -7,7 +7,7 @@ use block::DeviceError;
 use zerocopy::IntoBytes;
 
 use super::tree::Content;
-use super::{Checker, Rule};
+use super::{Checker, Count, Counter, Rule};
 use crate::format::ag::{RawAgf, RawAgi, agfl_blocks, agfl_verify};
 use crate::format::btree::Shape;
 use crate::format::features::{Features2, Version};
@@ -125,7 +125,8 @@ impl Checker<'_> {
     fn free_space(&mut self, ag: u32, group: &mut Group) -> Result<(), DeviceError> {
         let geometry = self.geometry();
         let sector = self.sector(ag, AgHeader::Agf)?;
-        let agf = RawAgf::parse(&sector, ag, &geometry).copied();
+        // What its counters should be follows from its trees.
+        let agf = RawAgf::parse_places(&sector, ag, &geometry).copied();
         let Some(agf) = self.keep(agf.map_err(Into::into))? else {
             self.owners_unknown = true;
             return Ok(());
@@ -139,18 +140,18 @@ impl Checker<'_> {
         if geometry.features.rmapbt() {
             let (content, blocks) = self.tree_of(ag, Kind::Rmap, agf.rmap(), owner::AG)?;
             tree_blocks += blocks - 1;
-            self.equal(ag, "blocks of reverse mappings", agf.agf_rmap_blocks.get(), blocks);
+            self.equal(ag, Counter::RmapBlocks, agf.agf_rmap_blocks.get(), blocks);
             group.rmaps = content.map(|content| records(&content, Kind::Rmap, Rmap::read));
         }
         if geometry.features.reflink() {
             let (content, blocks) =
                 self.tree_of(ag, Kind::Refcount, agf.refcount(), owner::REFC)?;
-            self.equal(ag, "blocks of reference counts", agf.agf_refcount_blocks.get(), blocks);
+            self.equal(ag, Counter::RefcountBlocks, agf.agf_refcount_blocks.get(), blocks);
             group.refcounts =
                 content.map(|content| records(&content, Kind::Refcount, Refcount::read));
         }
         if geometry.features.features2.contains(Features2::LAZYSBCOUNT) {
-            self.equal(ag, "blocks of free space trees", agf.agf_btreeblks.get(), tree_blocks);
+            self.equal(ag, Counter::TreeBlocks, agf.agf_btreeblks.get(), tree_blocks);
         }
         let read = |content: Content, kind| records(&content, kind, FreeExtent::read);
         let free = by_block.map(|content| read(content, Kind::FreeByBlock));
@@ -170,10 +171,12 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn equal(&mut self, ag: u32, what: &str, found: u32, expected: u32) {
-        if found != expected {
-            let text = format!("{what}: {found} should be {expected}");
-            self.findings.add(Rule::GroupCount, At::Agf(ag), text);
+    fn equal(&mut self, ag: u32, counter: Counter, found: u32, counted: u32) {
+        if found != counted {
+            let text = format!("{}: {found} should be {counted}", counter.name());
+            let at = if counter.is_of_inodes() { At::Agi(ag) } else { At::Agf(ag) };
+            self.findings.add(Rule::GroupCount, at, text);
+            self.counts.push(Count::Group { ag, counter, found, counted });
         }
     }
 
@@ -223,11 +226,11 @@ impl Checker<'_> {
         let longest = free.iter().map(|extent| extent.len).max().unwrap_or(0);
         self.equal(
             ag,
-            "free blocks",
+            Counter::FreeBlocks,
             agf.agf_freeblks.get(),
             total.min(u64::from(u32::MAX)) as u32,
         );
-        self.equal(ag, "longest free extent", agf.agf_longest.get(), longest);
+        self.equal(ag, Counter::LongestFree, agf.agf_longest.get(), longest);
     }
 
     fn inode_trees(&mut self, ag: u32, group: &mut Group) -> Result<(), DeviceError> {
@@ -246,7 +249,7 @@ impl Checker<'_> {
         let (content, blocks) = self.tree_of(ag, Kind::Inobt, agi.inobt(), owner::INOBT)?;
         let counted = geometry.features.inobtcount();
         if counted {
-            self.equal(ag, "blocks of the inode tree", agi.agi_iblocks.get(), blocks);
+            self.equal(ag, Counter::InodeTreeBlocks, agi.agi_iblocks.get(), blocks);
         }
         self.names_unknown |= content.is_none();
         let whole = content.is_some();
@@ -261,7 +264,7 @@ impl Checker<'_> {
         if geometry.features.finobt() {
             let (content, blocks) = self.tree_of(ag, Kind::Finobt, agi.finobt(), owner::INOBT)?;
             if counted {
-                self.equal(ag, "blocks of the free inode tree", agi.agi_fblocks.get(), blocks);
+                self.equal(ag, Counter::FreeInodeTreeBlocks, agi.agi_fblocks.get(), blocks);
             }
             let found = content.map(|content| read(&content, Kind::Finobt));
             let expected: Vec<_> =
@@ -278,16 +281,9 @@ impl Checker<'_> {
         let sum = |count: fn(&InodeChunk) -> u8| {
             chunks.iter().map(|chunk| u32::from(count(chunk))).sum::<u32>()
         };
-        let rows = [
-            ("inodes", agi.agi_count.get(), sum(|chunk| chunk.count)),
-            ("free inodes", agi.agi_freecount.get(), sum(|chunk| chunk.free_count)),
-        ];
-        for (what, found, expected) in rows {
-            if found != expected {
-                let text = format!("{what}: {found} should be {expected}");
-                self.findings.add(Rule::GroupCount, At::Agi(ag), text);
-            }
-        }
+        self.equal(ag, Counter::Inodes, agi.agi_count.get(), sum(|chunk| chunk.count));
+        let free = sum(|chunk| chunk.free_count);
+        self.equal(ag, Counter::FreeInodes, agi.agi_freecount.get(), free);
     }
 
     /// Checks one chunk and claims its blocks.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use base::Ino;
 use block::DeviceError;
 
-use super::{Checker, NameOf, Rule};
+use super::{Checker, Count, NameOf, Rule};
 use crate::format::dir::FileType;
 use crate::format::{AgInode, At, NULL32};
 
@@ -154,8 +154,10 @@ impl Checker<'_> {
             if !known.named && !is_root && !is_system {
                 wrong.push((ino, Rule::Unconnected, "no name points here".to_string()));
             } else if known.links != known.names + own {
-                let text = format!("{} links should be {}", known.links, known.names + own);
-                wrong.push((ino, Rule::LinkCount, text));
+                let (ino, found, counted) = (Ino(ino), known.links, known.names + own);
+                let text = format!("{found} links should be {counted}");
+                wrong.push((ino.0, Rule::LinkCount, text));
+                self.counts.push(Count::Links { ino, found, counted });
             }
         }
         if names_unknown {

@@ -142,10 +142,23 @@ impl RawAgf {
         ag: u32,
         geometry: &Geometry,
     ) -> Result<&'a RawAgf, Corrupt> {
-        let at = At::Agf(ag);
+        let raw = RawAgf::parse_places(sector, ag, geometry)?;
+        raw.check_counts(ag, geometry)?;
+        Ok(raw)
+    }
+
+    /// As [`RawAgf::parse`], whatever the counters of free blocks say.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn parse_places<'a>(
+        sector: &'a [u8],
+        ag: u32,
+        geometry: &Geometry,
+    ) -> Result<&'a RawAgf, Corrupt> {
         let address = geometry.header_sector(ag, AgHeader::Agf);
-        verifier::verify(Kind::Agf, sector, &geometry.expect(address, None), at)?;
-        RawAgf::parse_trusted(sector, ag, geometry)
+        verifier::verify(Kind::Agf, sector, &geometry.expect(address, None), At::Agf(ag))?;
+        RawAgf::places(sector, ag, geometry)
     }
 
     /// The AGF of this group in its sector, whose self-description was checked when it was read.
@@ -157,6 +170,20 @@ impl RawAgf {
         ag: u32,
         geometry: &Geometry,
     ) -> Result<&'a RawAgf, Corrupt> {
+        let raw = RawAgf::places(sector, ag, geometry)?;
+        raw.check_counts(ag, geometry)?;
+        Ok(raw)
+    }
+
+    fn check_counts(&self, ag: u32, geometry: &Geometry) -> Result<(), Corrupt> {
+        let (at, length) = (At::Agf(ag), geometry.ag_length(ag));
+        let (free, longest) = (self.agf_freeblks.get(), self.agf_longest.get());
+        ensure(free <= length, CorruptKind::FreeBlocks { found: free, limit: length }, at)?;
+        ensure(longest <= free, CorruptKind::LongestFree { found: longest, free }, at)
+    }
+
+    /// Everything but the counters of free blocks.
+    fn places<'a>(sector: &'a [u8], ag: u32, geometry: &Geometry) -> Result<&'a RawAgf, Corrupt> {
         let at = At::Agf(ag);
         let short = CorruptKind::Short { what: "AGF", bytes: sector.len() };
         let raw = RawAgf::view(sector).ok_or_else(|| short.at(at))?;
@@ -171,9 +198,6 @@ impl RawAgf {
         if geometry.features.reflink() {
             check_root(raw.refcount(), Kind::Refcount.name(), length, at)?;
         }
-        let (free, longest) = (raw.agf_freeblks.get(), raw.agf_longest.get());
-        ensure(free <= length, CorruptKind::FreeBlocks { found: free, limit: length }, at)?;
-        ensure(longest <= free, CorruptKind::LongestFree { found: longest, free }, at)?;
         let size = agfl_size(geometry);
         let (first, last, count) =
             (raw.agf_flfirst.get(), raw.agf_fllast.get(), raw.agf_flcount.get());

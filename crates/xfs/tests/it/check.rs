@@ -61,7 +61,7 @@ fn defects(ino: &dyn Fn(&str) -> u64) -> Vec<Defect> {
 
 fn group_defects() -> Vec<Defect> {
     vec![
-        ("free blocks", db(&["agf 0", "write -d freeblks 5"]), Rule::GroupHeader),
+        ("free blocks", db(&["agf 0", "write -d freeblks 5"]), Rule::GroupCount),
         ("longest", db(&["agf 1", "write -d longest 9"]), Rule::GroupCount),
         ("tree blocks", db(&["agf 1", "write -d btreeblks 9"]), Rule::GroupCount),
         ("free list", db(&["agf 0", "write -d flcount 9"]), Rule::FreeList),
