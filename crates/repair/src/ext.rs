@@ -112,7 +112,7 @@ pub fn plan(
     let mut fs = Fs::open(View::new(cx, queue), Decisions::new(decide))?;
     let (mut left, light) = fs.judge()?;
     if let Some(light) = light.filter(|_| !left.is_empty())
-        && fs.mend(light)?
+        && fs.take_counts(light)?
     {
         left.clear();
     }

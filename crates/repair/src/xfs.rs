@@ -123,7 +123,7 @@ pub fn plan(
         fs.renew_log();
     }
     let (mut left, counts) = fs.judge()?;
-    if !left.is_empty() && fs.mend(&counts)? {
+    if !left.is_empty() && fs.take_counts(&counts)? {
         (left, _) = fs.judge()?;
     }
     if !left.is_empty() {

@@ -222,8 +222,8 @@ fn a_log_that_cannot_be_read_is_given_up_only_when_asked() {
     assert_eq!(differences(&before, &manifest(&device).expect("mounted")), [""; 0]);
 }
 
-/// Where only counters and links were wrong, all inodes were read twice more than by the checks, and
-/// the btrees of the group were built anew.
+/// Where only counters and links were wrong, all inodes were read twice more than by the checks,
+/// and the btrees of the group were built anew.
 #[test]
 fn counters_and_links_are_stored_without_building_anything_anew() {
     for name in ["xfs-4k", "xfs-parent-1k"] {

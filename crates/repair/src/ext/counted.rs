@@ -66,7 +66,7 @@ impl Fs<'_> {
     ///
     /// # Errors
     /// The device's.
-    pub fn mend(&mut self, light: Light) -> Result<bool, RepairError> {
+    pub fn take_counts(&mut self, light: Light) -> Result<bool, RepairError> {
         let Light { mut counted, unused } = light;
         if self.lost_slots(&counted)? {
             return Ok(false);

@@ -18,7 +18,7 @@ impl Fs<'_> {
     ///
     /// # Errors
     /// The device's.
-    pub fn mend(&mut self, counts: &[Count]) -> Result<bool, DeviceError> {
+    pub fn take_counts(&mut self, counts: &[Count]) -> Result<bool, DeviceError> {
         if !self.suspects.rules.iter().all(|rule| COUNTED.contains(rule)) {
             return Ok(false);
         }
