@@ -17,7 +17,7 @@ use crate::log::{Header, Log};
 use crate::oracle::Rules;
 use crate::plan::Limits;
 use crate::record::Recorder;
-use crate::recover::{Format, Kind};
+use crate::recover::{Format, Kind, MountOptions};
 use crate::story;
 use crate::watch::Watched;
 
@@ -231,7 +231,8 @@ impl Crash {
             };
             let recorder = Recorder::new(cx, Arc::new(disk), out, header);
             let recorder = Arc::new(recorder.map_err(|error| error.to_string())?);
-            let fs = kind.mount_with(cx, recorder.device(), self.ext4.clone())?;
+            let options = MountOptions { ext4: self.ext4.clone(), ..Default::default() };
+            let fs = kind.mount_with(cx, recorder.device(), &options)?;
             let fs: Arc<dyn FileSystem> = Arc::new(Watched::new(fs, recorder.clone()));
             let held = Held::Run(recorder.clone());
             let done = workload(&mut Fs { cx, names: Arc::new(Namespace::new(fs.clone())), held });

@@ -19,7 +19,9 @@
 //! entries up to there ([`Log::cut_short`]). What is no log, of another version, or damaged is
 //! refused by name.
 
+use std::fs::File;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use base::Page;
@@ -29,6 +31,7 @@ use device::{Content, Entry, Event, WriteLog};
 use serde::{Deserialize, Serialize};
 
 use crate::calls::Call;
+use crate::output;
 
 mod frame;
 mod read;
@@ -83,6 +86,16 @@ impl LogError {
     fn damaged(at: u64, what: impl Into<String>) -> LogError {
         LogError::Damaged { at, what: what.into() }
     }
+}
+
+/// Makes the file of a log. An older log there is given up; any other file stays as it is.
+///
+/// # Errors
+/// The host refuses; the path names something that is no log.
+pub fn create(path: &Path) -> Result<File, LogError> {
+    let file = output::open(path, frame::MAGIC).map_err(LogError::io("make the log"))?;
+    output::empty(&file).map_err(LogError::io("make the log"))?;
+    Ok(file)
 }
 
 /// The version of the format that is written and read.

@@ -111,6 +111,12 @@ impl Recorder {
         });
     }
 
+    /// Writes what is complete so far, so that it is there where this process is killed; whoever
+    /// records calls it now and then. False where the log has ended.
+    pub fn settle(&self) -> bool {
+        self.device.with_log(|sink| sink.writer.as_mut().map(LogWriter::settle).is_some())
+    }
+
     /// Ends the log. What the device is asked to do afterwards is not recorded.
     ///
     /// # Errors

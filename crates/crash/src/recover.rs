@@ -59,6 +59,15 @@ impl FromStr for Kind {
     }
 }
 
+/// How a file system is mounted: those of its kind hold.
+#[derive(Clone, Debug, Default)]
+pub struct MountOptions {
+    /// For ext2, ext3 and ext4; the size of its cache is ours.
+    pub ext4: ext4::MountOptions,
+    /// For XFS; likewise, and it is always writable.
+    pub xfs: xfs::MountOptions,
+}
+
 /// How one of our file systems is made.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Format {
@@ -112,10 +121,10 @@ impl Kind {
         cx: &mut Cx,
         device: Arc<dyn Device>,
     ) -> Result<Arc<dyn FileSystem>, String> {
-        self.mount_with(cx, device, ext4::MountOptions::default())
+        self.mount_with(cx, device, &MountOptions::default())
     }
 
-    /// As [`mount`](Kind::mount), with options of an ext4.
+    /// As [`mount`](Kind::mount), with options.
     ///
     /// # Errors
     /// Why it cannot be mounted.
@@ -123,13 +132,14 @@ impl Kind {
         self,
         cx: &mut Cx,
         device: Arc<dyn Device>,
-        options: ext4::MountOptions,
+        options: &MountOptions,
     ) -> Result<Arc<dyn FileSystem>, String> {
         let queue = queue(cx, device)?;
         let cache = PageCacheConfig::with_limit(CACHE);
         match self {
             Kind::Ext4 => {
-                let options = ext4::MountOptions { buffer_limit_bytes: CACHE, ..options };
+                let options =
+                    ext4::MountOptions { buffer_limit_bytes: CACHE, ..options.ext4.clone() };
                 let fs = Ext4::mount_alone(cx, &queue, cache, options);
                 fs.map(|fs| fs as Arc<dyn FileSystem>).map_err(|error| error.to_string())
             }
@@ -137,7 +147,7 @@ impl Kind {
                 let options = xfs::MountOptions {
                     read_only: false,
                     buffer_limit_bytes: CACHE,
-                    ..Default::default()
+                    ..options.xfs.clone()
                 };
                 let fs = Xfs::mount_alone(cx, &queue, cache, options);
                 fs.map(|fs| fs as Arc<dyn FileSystem>).map_err(|error| error.to_string())

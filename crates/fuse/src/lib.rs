@@ -73,6 +73,7 @@ mod writeback_limits;
 pub use keeper::Keeper;
 pub use keeping::serve as keep;
 pub use mounting::unmount;
+pub use nix::sys::signal::Signal;
 pub use options::{Access, Options, OptionsError, PmQosUse};
 pub use session::{End, Mount, MountError};
 pub use signals::Signals;

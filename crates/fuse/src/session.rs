@@ -235,7 +235,7 @@ fn serve(
     if let Some(signals) = signals {
         let events = events.clone();
         cx.spawn("signals", move |cx| {
-            let name = signals.wait();
+            let name = signals.wait().as_str();
             let _nobody_listens = events.send(cx, Event::Signal(name));
         });
     }

@@ -1,28 +1,42 @@
-//! The signals that unmount.
+//! The signals that end a command.
+#![allow(unsafe_code)]
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use nix::sys::signal::{SigSet, Signal};
+
+/// What users and service managers send to end a program.
+const HELD: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 /// SIGINT, SIGTERM and SIGHUP, held back so that one task can wait for them.
 pub struct Signals(SigSet);
 
 impl Signals {
     /// Holds the signals back in this thread and in all that it starts from now on. Call it before
-    /// there is any other thread.
+    /// there is any other thread. Programs that are started inherit it; see
+    /// [`reach`](Signals::reach).
     pub fn block() -> Signals {
-        let mut set = SigSet::empty();
-        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-            set.add(signal);
-        }
+        let set = SigSet::from_iter(HELD);
         set.thread_block().expect("these signals can be blocked");
         Signals(set)
     }
 
-    /// Waits for one of them; returns its name. Blocks the thread.
-    pub fn wait(&self) -> &'static str {
+    /// Waits for one of them. Blocks the thread.
+    pub fn wait(&self) -> Signal {
         loop {
             if let Ok(signal) = self.0.wait() {
-                return signal.as_str();
+                return signal;
             }
         }
+    }
+
+    /// Lets them reach a program that is going to be started: with them held back, neither Ctrl-C
+    /// nor timeout(1) would end it.
+    pub fn reach(command: &mut Command) {
+        let let_through = || Ok(SigSet::from_iter(HELD).thread_unblock()?);
+        // SAFETY: between fork and exec there is one system call, sigprocmask(2), which is safe in
+        // a signal handler, too; nothing is allocated or locked.
+        unsafe { command.pre_exec(let_through) };
     }
 }

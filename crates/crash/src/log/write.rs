@@ -169,6 +169,18 @@ impl LogWriter {
         self.ended();
     }
 
+    /// Writes what is complete so far, so that it is there where this process is killed.
+    pub fn settle(&mut self) {
+        self.end_base();
+        self.end_content();
+        self.end_entries();
+        if self.failed.is_none()
+            && let Err(error) = self.out.flush()
+        {
+            self.failed = Some(LogError::Io { what: "write the log", error });
+        }
+    }
+
     /// Writes what is left, and the index.
     ///
     /// # Errors

@@ -18,8 +18,9 @@ pub mod marks;
 mod merge;
 mod place;
 mod program;
-mod record;
+pub mod record;
 mod results;
+mod running;
 mod words;
 
 /// Exit status of `explore` and `merge` where nothing can be said: 1 says that states are wrong.

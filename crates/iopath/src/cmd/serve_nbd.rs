@@ -1,7 +1,6 @@
 //! `serve nbd`: serves a target as a network block device.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -182,9 +181,10 @@ fn record(app: &mut App, storage: &Storage, log: &Path) -> Result<Recording> {
     };
     let command = format!("clients of an NBD export of {}", storage.target);
     let header = Header { file_system: file_system.into(), command, ..Header::default() };
-    let out = Box::new(BufWriter::new(File::create(log).with_context(shown)?));
+    let out = Box::new(BufWriter::new(crash::log::create(log).with_context(shown)?));
     let recorder = Recorder::new(app.cx, storage.queue.device().clone(), out, header);
     let recorder = Arc::new(recorder.with_context(shown)?);
+    super::crash::record::settle(app.cx, &recorder);
     let beside = |end: &str| {
         let mut path = log.as_os_str().to_owned();
         path.push(end);

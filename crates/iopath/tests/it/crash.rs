@@ -130,7 +130,7 @@ fn programs_are_found_from_where_the_user_is() {
         ("explore run.log -- ./no-program", "chmod +x"),
     ] {
         let output = run(&format!("crash {words}"));
-        let status = if words.starts_with("explore") { 2 } else { 1 };
+        let status = if words.starts_with("explore") { 2 } else { 125 };
         assert_eq!(output.status.code(), Some(status), "{words}: {}", shown(&output));
         assert!(shown(&output).contains(why), "{words}: {}", shown(&output));
     }
@@ -368,4 +368,120 @@ fn ctrl_c_leaves_nothing() {
     let running = Command::new("pgrep").args(["-af", &scratch.display().to_string()]).output();
     let running = running.expect("pgrep(1), of procps");
     assert!(running.stdout.is_empty(), "{}", shown(&running));
+}
+
+/// A log, or a report, is never written over something else.
+#[test]
+fn what_the_user_has_is_not_written_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (image, log) = (path("a.img"), record(dir.path(), "ext4", "sync"));
+    let made = iopath(&["-q", "mkfs", "--size", "16M", &image]);
+    assert!(made.status.success(), "{}", shown(&made));
+    let before = [&image, &log].map(|path| std::fs::read(path).unwrap());
+    std::os::unix::fs::symlink(&image, path("link")).unwrap();
+    for (args, status) in [
+        (&["crash", "record", &image, "--image", &image, "--", "true"][..], 125),
+        (&["crash", "record", &path("link"), "--image", &image, "--", "true"], 125),
+        (&["serve", "nbd", "--listen", &path("s"), "--write", "--record", &image, &image], 1),
+        (&["crash", "explore", &log, "--html", &log], 2),
+    ] {
+        let output = iopath(args);
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {}", shown(&output));
+        assert!(text(&output.stderr).contains("not overwritten"), "{}", shown(&output));
+    }
+    assert!(before == [&image, &log].map(|path| std::fs::read(path).unwrap()));
+    // An older log and an older report are.
+    for _ in 0..2 {
+        assert_eq!(iopath(&["crash", "record", &log, "--", "true"]).status.code(), Some(0));
+        let (code, _) = explore(&log, &["--html", &path("a.html")]);
+        assert_eq!(code, Some(0));
+    }
+    assert!(text(&std::fs::read(path("a.html")).unwrap()).contains("</html>"));
+}
+
+/// Begins a recording of a shell program that says on `a` in its file system that it runs.
+fn recording(log: &str, program: &str) -> std::process::Child {
+    let mut command = Command::new(IOPATH);
+    command.args(["-q", "crash", "record", log, "--", "sh", "-c", program]).env("IOPATH", IOPATH);
+    command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = [0; 3];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+    child
+}
+
+/// SIGTERM is for the command; what was done until then is in the log. A command that a signal ends
+/// by itself has the status that a shell gives it.
+#[test]
+fn a_signal_ends_the_command_and_not_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("a.log").display().to_string();
+    let program = "echo a > b; sync b; $IOPATH crash mark saved; echo on; sleep 1000 & sleep 2000";
+    let child = recording(&log, program);
+    testkit::judge::run_ok("kill", &[&"-TERM", &child.id().to_string()]);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143), "{}", shown(&output));
+    let (code, found) = explore(&log, &["--", "sh", "-c", "test -s b"]);
+    assert_eq!(code, Some(1), "before it was saved: {found}");
+    let saved = "test -z \"$IOPATH_CRASH_LAST_MARK\" || test -s b";
+    assert_eq!(explore(&log, &["--", "sh", "-c", saved]).0, Some(0));
+    let ended = iopath(&["crash", "record", &log, "--", "sh", "-c", "kill -HUP $$"]);
+    assert_eq!(ended.status.code(), Some(129), "{}", shown(&ended));
+}
+
+/// Of a recording that is killed there is what was synced a moment before.
+#[test]
+fn a_killed_recording_is_there_as_far_as_it_went() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("a.log").display().to_string();
+    let program = "echo a > b; sync b; $IOPATH crash mark saved; echo on; exec sleep 1000";
+    let mut child = recording(&log, program);
+    let whole = |log: &str| {
+        crash::Log::open(Path::new(log)).is_ok_and(|log| !log.marks(log.len()).is_empty())
+    };
+    while !whole(&log) {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let saved = "test -z \"$IOPATH_CRASH_LAST_MARK\" || test -s b";
+    let (code, found) = explore(&log, &["--", "sh", "-c", saved]);
+    assert_eq!(code, Some(0), "{found}");
+}
+
+/// What a rename without fsync leaves, with the option of the mount that is for it and without.
+#[test]
+fn mount_options_are_those_of_the_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("a.log").display().to_string();
+    let program = "echo old > file; sync file .; $IOPATH crash mark saved; echo newer > new; \
+                   mv new file; sync .; sync .";
+    let check = "test -z \"$IOPATH_CRASH_LAST_MARK\" || test -s file";
+    for (options, found) in [("auto_da_alloc", Some(0)), ("noauto_da_alloc", Some(1))] {
+        let args = ["-o", options, "crash", "record", &log, "--", "sh", "-c", program];
+        let output = iopath(&args);
+        assert!(output.status.success(), "{}", shown(&output));
+        let (code, story) = explore(&log, &["--", "sh", "-c", check]);
+        assert_eq!(code, found, "{options}: {story}");
+    }
+    let refused = |more: &[&str], wanted: &str| {
+        let args = [&["crash", "record", log.as_str()], more, &["--", "true"]].concat();
+        let output = iopath(&args);
+        assert_eq!(output.status.code(), Some(125), "{}", shown(&output));
+        assert!(text(&output.stderr).contains(wanted), "{}", shown(&output));
+    };
+    refused(&["--fs", "xfs", "-o", "noauto_da_alloc"], "for ext2, ext3 and ext4");
+    refused(&["--kernel", "-o", "noauto_da_alloc"], "--kernel-options");
+    refused(&["--fs", "btrfs"], "add --kernel");
+}
+
+/// Signals are not held back in a check: timeout(1) ends what hangs in it.
+#[test]
+fn a_check_may_use_signals() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "sync");
+    let check = "timeout 0.05 sleep 1000; test $? = 124";
+    let (code, found) = explore(&log, &["--max-states", "4", "--", "sh", "-c", check]);
+    assert_eq!(code, Some(75), "not complete, and nothing wrong: {found}");
 }

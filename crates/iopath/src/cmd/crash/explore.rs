@@ -1,6 +1,7 @@
 //! `crash explore`: the states that a power cut can leave, each recovered, checked and judged.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -125,6 +126,9 @@ pub(super) enum Recover {
     Kernel,
 }
 
+/// How a report begins: only one is written over.
+const PAGE_BEGINS: &[u8] = b"<!doctype";
+
 /// Exit status where states are wrong.
 pub const FOUND: u8 = 1;
 
@@ -147,6 +151,11 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let kind: Kind =
         log.header().file_system.parse().map_err(|error| anyhow::anyhow!("{shown}: {error}"))?;
     let shard = format!("{}/{}", options.shard.number, options.shard.parts);
+    let page = options.html.as_deref().map(|path| {
+        let page = crash::output::open(path, PAGE_BEGINS);
+        page.with_context(|| path.display().to_string())
+    });
+    let page = page.transpose()?;
     let plan = plan_name(&log, options);
     let mut results = match &options.results {
         Some(path) => Some(Results::open(app, path, &plan, &shard)?),
@@ -175,9 +184,10 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         story.repeat = Some(again::command(options, &story.cut));
         stories.push(story);
     }
-    if let Some(path) = &options.html {
+    if let (Some(path), Some(mut file)) = (&options.html, page) {
         let page = crash::report::html(&log, &exploration, &outcome, &stories);
-        std::fs::write(path, page).with_context(|| path.display().to_string())?;
+        let written = crash::output::empty(&file).and_then(|()| file.write_all(page.as_bytes()));
+        written.with_context(|| path.display().to_string())?;
     }
     report(app, &shown, &outcome, &stories, took, program.trees())?;
     Ok(match (outcome.wrong, outcome.complete) {

@@ -10,12 +10,12 @@ use block::{Queue, QueueConfig};
 use crash::disk_file::{DiskFile, NAME};
 use crash::host;
 use crash::{Kind, Recorder};
-use fuse::{Mount, Signals};
+use fuse::Mount;
 use rt::Cx;
 
 use super::directory::Scratch;
 use super::marks::Marks;
-use super::record::{Run, status, unmount_fuse};
+use super::record::{Run, unmount_fuse};
 
 /// Makes a file system with the host's mkfs in a new file.
 ///
@@ -42,7 +42,6 @@ pub fn record(
     kind: Kind,
     scratch: &Scratch,
     run: &Run<'_>,
-    signals: Signals,
 ) -> Result<ExitStatus> {
     let (below, dir) = (scratch.path("disk"), scratch.path("mount"));
     for dir in [&below, &dir] {
@@ -59,14 +58,16 @@ pub fn record(
     let mount = Mount::new(cx, fs, &below, &how, None)?;
     let marks = Marks::begin(cx, recorder, scratch.path("marks.socket"), scratch.path("marks"))?;
     let mut command = run.command_in(&dir, &marks);
-    let (at_once, recorder) = (run.ends_at_once(), recorder.clone());
+    let (at_once, recorder, passing) = (run.ends_at_once(), recorder.clone(), run.passing.clone());
+    let words = run.options.kernel_options.iter().map(|words| format!(",{words}"));
+    let words = format!("loop{}", words.collect::<String>());
     let running = cx.spawn("command", move |_cx| {
         let disk = below.join(std::str::from_utf8(NAME).expect("it is ASCII"));
         let mut mount = Command::new("mount");
-        mount.args(["-t", &kind.to_string(), "-o", "loop"]).arg(disk).arg(&dir);
+        mount.args(["-t", &kind.to_string(), "-o", &words]).arg(disk).arg(&dir);
         let mounted = host::run(&mut mount).map_err(|error| anyhow!(error));
         let status = mounted.and_then(|()| {
-            let status = status(&mut command);
+            let status = passing.run(&mut command);
             if at_once {
                 recorder.finish()?;
             }
@@ -77,7 +78,7 @@ pub fn record(
         unmount_fuse(&below);
         status
     });
-    let served = mount.run(cx, Some(signals), || Ok(()));
+    let served = mount.run(cx, None, || Ok(()));
     let status = running.join(cx);
     marks.end(cx)?;
     served?;

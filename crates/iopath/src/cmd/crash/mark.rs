@@ -1,5 +1,6 @@
 //! `crash mark`: notes in the log of a recording that something was reached.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,7 +17,7 @@ use crate::app::App;
 pub struct Options {
     /// Text of the mark
     #[arg(value_name = "TEXT")]
-    text: String,
+    text: OsString,
 }
 
 /// Runs `crash mark`; returns when the mark is in the log.
@@ -31,6 +32,7 @@ pub fn run(_app: &mut App, options: &Options) -> Result<ExitCode> {
         );
     };
     let socket = Path::new(&socket);
-    crash::mark::mark_at(socket, &options.text).with_context(|| socket.display().to_string())?;
+    let text = options.text.to_string_lossy();
+    crash::mark::mark_at(socket, &text).with_context(|| socket.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }

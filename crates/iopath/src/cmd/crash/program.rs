@@ -15,6 +15,7 @@ use crash::Judge;
 use crash::explore::State;
 use crash::extract::extract;
 use crash::tree::tree_hash;
+use fuse::Signals;
 use rt::{Cx, SpinLock};
 use vfs::FileSystem;
 
@@ -78,6 +79,7 @@ impl Program {
             .stdout(output)
             .stderr(errors)
             .process_group(0);
+        Signals::reach(&mut command);
         let started = interrupt::unless_ended(|| command.spawn());
         let mut child = started.map_err(|error| format!("{name}: {error}"))?;
         drop(command); // It holds their end of the output.

@@ -1,19 +1,19 @@
 //! `crash record`: runs a command on our file system, and keeps what its device was asked to do.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
+use base::Nanos;
 use block::Device;
 use clap::Args;
 use crash::watch::Watched;
-use crash::{Header, Kind, Recorder};
+use crash::{Header, Kind, MountOptions, Recorder};
 use device::{FaultDevice, MemoryDevice};
-use fuse::{Mount, Signals};
+use fuse::Mount;
 use rt::Cx;
 use serde_json::json;
 
@@ -22,8 +22,10 @@ use super::fault::{self, Fault};
 use super::kernel;
 use super::marks::Marks;
 use super::place;
+use super::running::Passing;
 use super::words;
-use crate::app::App;
+use crate::app::{App, MountWord};
+use crate::mount_arg::{apply_ext, apply_xfs};
 use crate::storage::open_options;
 use crate::text;
 
@@ -33,11 +35,14 @@ use crate::text;
   iopath crash record run.log -- ./my-test
   iopath crash record run.log --fs xfs --size 512M -- sh -c 'sqlite3 db < script'
   iopath crash record run.log --kernel --fs btrfs -- ./my-test
+  iopath crash record run.log -o noauto_da_alloc -- ./my-test
   iopath crash record run.log --fault eio-fsync=3 -- ./my-test
   iopath crash record run.log --image disk.img -- ./my-test    writes to the image
 The command runs in the mounted file system; its program is found from here, its arguments are
 passed as they are. It marks what it has reached by `iopath crash mark
-TEXT`, or by a line to the FIFO in $IOPATH_CRASH_MARKS. The exit status is that of the command.
+TEXT`, or by a line to the FIFO in $IOPATH_CRASH_MARKS. SIGINT, SIGTERM and SIGHUP are passed on to
+it, the second time as SIGKILL; the log ends with it.
+Exit status: that of the command; 128 + N where signal N ended it; 125 where the recording failed.
 FAULT: eio-write=N the disk's Nth write fails, eio-write=N.. that one and all behind it; likewise
 eio-read and eio-fsync (flushes of the disk); enospc=N the Nth write call of the command finds no
 space; flip=N one bit of the Nth read is wrong.")]
@@ -57,6 +62,9 @@ pub struct Options {
     /// The kernel's file system, made by its own mkfs, on a loop device; needs root
     #[arg(long, conflicts_with_all = ["image", "fault"])]
     kernel: bool,
+    /// With --kernel: options for mount(8)
+    #[arg(long, value_name = "OPTIONS", requires = "kernel")]
+    pub(super) kernel_options: Option<String>,
     /// Inject a fault; may be repeated
     #[arg(long, value_name = "FAULT")]
     fault: Vec<Fault>,
@@ -71,24 +79,40 @@ pub struct Options {
 /// Bytes above which a fresh disk is kept in a file beside the log, not in memory.
 const IN_MEMORY_MAX: u64 = 1 << 30;
 
+/// Exit status where the recording itself fails, as with timeout(1) and env(1).
+const FAILED: u8 = 125;
+
+/// How often what happened is written to the log at least: that much is lost where we are killed.
+const SETTLE: Nanos = Nanos::from_millis(200);
+
 /// Runs `crash record`.
 ///
 /// # Errors
-/// The file system cannot be made, mounted or recorded; the command cannot be started.
+/// None: they are printed, and the status is another than the command's.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    record(app, options).or_else(|error| {
+        app.out.problem(format!("{error:#}"));
+        Ok(ExitCode::from(FAILED))
+    })
+}
+
+/// # Errors
+/// The file system cannot be made, mounted or recorded; the command cannot be started.
+fn record(app: &mut App, options: &Options) -> Result<ExitCode> {
     // Before there is any other thread.
-    let signals = Signals::block();
+    let passing = Passing::begin(app.cx);
     let words = words::resolved(&options.command)?;
     // An object is written whole, in the end.
     let remote = place::address(&options.log);
     remote.map_or(Ok(()), place::is_written)?;
     let scratch = Scratch::new(None)?;
     let (kind, device) = disk(app, options, &scratch)?;
+    let mounting = mounting(app, kind, options.kernel)?;
     let path = match remote {
         Some(_) => std::env::temp_dir().join(format!("iopath-crash-{}.log", std::process::id())),
         None => options.log.clone(),
     };
-    let log = File::create(&path).with_context(|| path.display().to_string())?;
+    let log = crash::log::create(&path).with_context(|| path.display().to_string())?;
     let shown: Vec<_> = options.command.iter().map(|word| word.to_string_lossy()).collect();
     let header = Header {
         file_system: kind.to_string(),
@@ -98,10 +122,11 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     };
     let recorder = Recorder::new(app.cx, device, Box::new(BufWriter::new(log)), header)?;
     let recorder = Arc::new(recorder);
-    let run = Run { options, words };
+    settle(app.cx, &recorder);
+    let run = Run { options, words, passing: passing.clone() };
     let status = match options.kernel {
-        true => kernel::record(app.cx, &recorder, kind, &scratch, &run, signals)?,
-        false => ours(app.cx, &recorder, kind, &scratch, &run, signals)?,
+        true => kernel::record(app.cx, &recorder, kind, &scratch, &run)?,
+        false => ours(app.cx, &recorder, kind, &mounting, &scratch, &run)?,
     };
     let entries = recorder.len();
     recorder.finish().with_context(|| path.display().to_string())?;
@@ -111,7 +136,40 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             .with_context(|| format!("the log is kept as {}", path.display()))?;
         std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
     }
-    Ok(ExitCode::from(status.code().map_or(1, |code| code as u8)))
+    if let Some(signal) = passing.caught() {
+        app.out.note(format!("{signal}: the log holds what was done until then"));
+    }
+    Ok(ExitCode::from(passing.status(status)))
+}
+
+/// Writes the log now and then while it is recorded.
+pub(in crate::cmd) fn settle(cx: &mut Cx, recorder: &Arc<Recorder>) {
+    let recorder = recorder.clone();
+    cx.spawn("crash log", move |cx| {
+        while recorder.settle() {
+            cx.sleep(SETTLE);
+        }
+    });
+}
+
+/// How our file systems are mounted, as `-o` says.
+///
+/// # Errors
+/// A word for another file system, or for none of ours.
+fn mounting(app: &App, kind: Kind, kernel: bool) -> Result<MountOptions> {
+    let (words, mut mounting) = (&app.options, MountOptions::default());
+    match kind {
+        _ if words.mount.iter().any(|word| matches!(word, MountWord::Beside(..))) => {
+            bail!("-o: only one device is recorded: no log, journal or realtime section beside it")
+        }
+        _ if kernel && !words.mount.is_empty() => {
+            bail!("-o: for our file systems; --kernel-options has words for mount(8)")
+        }
+        Kind::Ext4 => apply_ext(words.of_file_system(), &mut mounting.ext4)?,
+        Kind::Xfs => apply_xfs(words.of_file_system(), &mut mounting.xfs)?,
+        Kind::Btrfs | Kind::F2fs => {}
+    }
+    Ok(mounting)
 }
 
 /// Runs the command on our file system.
@@ -119,14 +177,15 @@ fn ours(
     cx: &mut Cx,
     recorder: &Arc<Recorder>,
     kind: Kind,
+    mounting: &MountOptions,
     scratch: &Scratch,
     run: &Run,
-    signals: Signals,
 ) -> Result<ExitStatus> {
     let options = run.options;
     // Above the recorder: what fails there has not reached the disk.
     let faults = Arc::new(FaultDevice::new(cx.runtime(), recorder.device()));
-    let fs = kind.mount(cx, faults.clone()).map_err(|error| anyhow!("mount: {error}"))?;
+    let fs =
+        kind.mount_with(cx, faults.clone(), mounting).map_err(|error| anyhow!("mount: {error}"))?;
     let fs = fault::begin(Watched::new(fs, recorder.clone()), &faults, &options.fault);
     let dir = scratch.path("mount");
     std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
@@ -139,12 +198,13 @@ fn ours(
     };
     let mount = Mount::new(cx, fs.clone(), &dir, &how, None)?;
     let mut command = run.command_in(&dir, &marks);
+    let passing = run.passing.clone();
     let running = cx.spawn("command", move |_cx| {
-        let status = status(&mut command);
+        let status = passing.run(&mut command);
         unmount_fuse(&dir);
         status
     });
-    let served = mount.run(cx, Some(signals), || Ok(()));
+    let served = mount.run(cx, None, || Ok(()));
     let status = running.join(cx);
     marks.end(cx)?;
     if options.no_unmount {
@@ -164,6 +224,8 @@ pub(super) struct Run<'a> {
     pub(super) options: &'a Options,
     /// The command; its program is found.
     words: Vec<OsString>,
+    /// Runs it.
+    pub(super) passing: Arc<Passing>,
 }
 
 impl Run<'_> {
@@ -179,12 +241,6 @@ impl Run<'_> {
     pub(super) fn ends_at_once(&self) -> bool {
         self.options.no_unmount
     }
-}
-
-/// Runs a command until it ends.
-pub(super) fn status(command: &mut Command) -> Result<ExitStatus> {
-    let status = command.status();
-    status.with_context(|| command.get_program().to_string_lossy().into_owned())
 }
 
 /// Ends a FUSE mount; whatever still uses its directory loses it.
@@ -217,6 +273,9 @@ fn disk(app: &mut App, options: &Options, scratch: &Scratch) -> Result<(Kind, Ar
             crate::storage::Known::Xfs => Kind::Xfs,
         };
         return Ok((kind, device));
+    }
+    if !options.kernel && !options.fs.is_ours() {
+        bail!("--fs {}: a file system of the kernel: add --kernel", options.fs);
     }
     let size = options.size.unwrap_or(options.fs.usual_bytes());
     if options.kernel {
