@@ -19,6 +19,7 @@ use crate::plan::Limits;
 use crate::record::Recorder;
 use crate::recover::{Format, Kind, MountOptions};
 use crate::story;
+use crate::verdict::Refusal;
 use crate::watch::Watched;
 
 /// Why a workload or an invariant fails: a sentence.
@@ -275,10 +276,11 @@ impl<F: Fn(&mut Fs) -> Result<()> + Sync> Judge for Invariant<F> {
         cx: &mut Cx,
         fs: &Arc<dyn FileSystem>,
         state: &State,
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<(), Refusal> {
         let held = state.marks().into_iter().map(str::to_owned).collect();
         let names = Arc::new(Namespace::new(fs.clone()));
-        self.0(&mut Fs { cx, names, held: Held::State(held) }).map_err(|error| error.0)
+        self.0(&mut Fs { cx, names, held: Held::State(held) })
+            .map_err(|error| Refusal::State(error.0))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::map::{HashMap, HashSet};
 use device::Cut;
@@ -15,12 +15,12 @@ use vfs::FileSystem;
 use crate::disk::Disk;
 use crate::fold::{Checks, Visits};
 use crate::host::HostImage;
-use crate::log::{Log, LogError, Note};
+use crate::log::{Log, Note};
 use crate::medium::{Medium, Stable, durable};
 use crate::oracle::{Oracle, OracleError, Rules};
 use crate::plan::{Limits, Plan};
 use crate::recover::Kind;
-use crate::verdict::Wrong;
+use crate::verdict::{Failed, Refusal, Wrong};
 
 pub use crate::medium::medium;
 pub use crate::verdict::Verdict;
@@ -106,8 +106,9 @@ pub trait Judge: Sync {
     /// Looks at the file system.
     ///
     /// # Errors
-    /// What is wrong, in one sentence. A panic counts as one.
-    fn judge(&self, cx: &mut Cx, fs: &Arc<dyn FileSystem>, state: &State) -> Result<(), String>;
+    /// What is wrong, in one sentence, where a panic counts as one; or why the host cannot tell,
+    /// which ends the exploration.
+    fn judge(&self, cx: &mut Cx, fs: &Arc<dyn FileSystem>, state: &State) -> Result<(), Refusal>;
 
     /// Hears of each state that is judged, by the hash of what is on the disk, also where one that
     /// was recovered before stands for it.
@@ -120,7 +121,7 @@ pub trait Judge: Sync {
     ///
     /// # Errors
     /// What is wrong with it.
-    fn ask(&self, kind: Kind, image: &HostImage) -> Result<(), String> {
+    fn ask(&self, kind: Kind, image: &HostImage) -> Result<(), Refusal> {
         image.ask(kind)
     }
 
@@ -128,7 +129,7 @@ pub trait Judge: Sync {
     ///
     /// # Errors
     /// As [`judge`](Judge::judge).
-    fn judge_mounted(&self, dir: &Path, state: &State) -> Result<(), String> {
+    fn judge_mounted(&self, dir: &Path, state: &State) -> Result<(), Refusal> {
         let _ = (dir, state);
         Ok(())
     }
@@ -214,8 +215,8 @@ struct Waiting {
 /// not shrunk yet.
 ///
 /// # Errors
-/// The log cannot be read, or has no calls for an oracle. What is wrong with states is in the
-/// outcome.
+/// The log cannot be read, or has no calls for an oracle; the host fails. What is wrong with states
+/// is in the outcome.
 pub fn explore(
     log: &Log,
     how: &Exploration,
@@ -236,7 +237,7 @@ pub fn explore(
         let durable = how.disk.durable(log, first.upto);
         if durable > stable.upto() {
             if stable.len() > SHARED_BLOCKS {
-                run.judge_all(&mut batch, &mut found, &mut outcome);
+                run.judge_all(&mut batch, &mut found, &mut outcome)?;
             }
             run.visits.forget_before(batch.first().map_or(first.upto, |state| state.cut.upto));
             Arc::make_mut(&mut stable).advance(durable)?;
@@ -266,7 +267,7 @@ pub fn explore(
             judge.visited(medium.hash());
             batch.push(Waiting { index, cut, medium });
             if batch.len() >= BATCH {
-                run.judge_all(&mut batch, &mut found, &mut outcome);
+                run.judge_all(&mut batch, &mut found, &mut outcome)?;
                 outcome.next = index + 1;
                 outcome.entries = counted as u64;
                 outcome.findings.clone_from(&found.list);
@@ -274,7 +275,7 @@ pub fn explore(
             }
         }
     }
-    run.judge_all(&mut batch, &mut found, &mut outcome);
+    run.judge_all(&mut batch, &mut found, &mut outcome)?;
     if outcome.complete {
         outcome.next = outcome.planned;
         outcome.entries = log.len() as u64;
@@ -287,7 +288,7 @@ pub fn explore(
 /// Judges one state of a log again: for a finding that somebody wants to see.
 ///
 /// # Errors
-/// The log cannot be read; then what is wrong with the state, if something is.
+/// The log cannot be read, or the host fails; then what is wrong with the state, if something is.
 pub fn repeat(
     log: &Log,
     how: &Exploration,
@@ -296,7 +297,7 @@ pub fn repeat(
 ) -> Result<Result<(), Wrong>, OracleError> {
     let run = Run::new(log, how, judge)?;
     let medium = medium(log, cut)?;
-    Ok(run.visit(medium, &State { index: 0, log, cut }))
+    run.judged(medium, &State { index: 0, log, cut })
 }
 
 /// Findings by what they look like, in order.
@@ -333,7 +334,7 @@ impl Findings {
         }
     }
 
-    fn shrunk(self, run: &Run) -> Result<Vec<Finding>, LogError> {
+    fn shrunk(self, run: &Run) -> Result<Vec<Finding>, OracleError> {
         let mut shrunk: Vec<Finding> = Vec::new();
         for finding in self.list {
             let finding = run.shrink(finding)?;
@@ -369,24 +370,42 @@ impl<'a> Run<'a> {
         Ok(Run { log, how, judge, oracle, visits, checks, recovered: AtomicU64::new(0) })
     }
 
-    fn judge_all(&self, batch: &mut Vec<Waiting>, found: &mut Findings, outcome: &mut Outcome) {
+    fn judge_all(
+        &self,
+        batch: &mut Vec<Waiting>,
+        found: &mut Findings,
+        outcome: &mut Outcome,
+    ) -> Result<(), OracleError> {
         let waiting = std::mem::take(batch);
         outcome.judged += waiting.len() as u64;
         outcome.asked += waiting.iter().filter(|state| self.asked(state.index)).count() as u64;
         let judge = |Waiting { index, cut, medium }| {
             let state = State { index, log: self.log, cut: &cut };
-            let (verdict, message) = self.visit(medium, &state).err()?;
-            Some(Finding { index, verdict, message, cut, also: 0 })
+            let wrong = self.judged(medium, &state)?.err();
+            let finding =
+                |(verdict, message)| Finding { index, verdict, message, cut: cut.clone(), also: 0 };
+            Ok(wrong.map(finding))
         };
-        let wrong: Vec<Option<Finding>> = match self.how.by_kernel {
+        let wrong: Result<Vec<Option<Finding>>, OracleError> = match self.how.by_kernel {
             // One at a time: Btrfs knows its file systems by their UUIDs.
             true => waiting.into_iter().map(judge).collect(),
             false => waiting.into_par_iter().map(judge).collect(),
         };
+        let wrong = wrong?;
         outcome.recovered = self.recovered.load(Ordering::Relaxed);
         for finding in wrong.into_iter().flatten() {
             outcome.wrong += 1;
             found.add(finding, self.how.findings_max);
+        }
+        Ok(())
+    }
+
+    /// What is wrong with a state.
+    fn judged(&self, medium: Medium, state: &State) -> Result<Result<(), Wrong>, OracleError> {
+        match self.visit(medium, state) {
+            Ok(()) => Ok(Ok(())),
+            Err(Failed::Wrong(wrong)) => Ok(Err(wrong)),
+            Err(Failed::Host(error)) => Err(OracleError::Host(error)),
         }
     }
 
@@ -397,7 +416,7 @@ impl<'a> Run<'a> {
 
     /// Recovers, judges and checks a state, or returns what came out for one that is the same to
     /// recovery.
-    fn visit(&self, medium: Medium, state: &State) -> Result<(), Wrong> {
+    fn visit(&self, medium: Medium, state: &State) -> Result<(), Failed> {
         if self.how.by_kernel {
             return self.visit_by_kernel(&medium, state);
         }
@@ -407,20 +426,29 @@ impl<'a> Run<'a> {
             && !asked
             && let Some(verdict) = self.visits.find(upto, medium.changes())
         {
-            return verdict;
+            return Ok(verdict?);
         }
         self.recovered.fetch_add(1, Ordering::Relaxed);
         let medium = Arc::new(medium);
-        let visit = |cx: &mut Cx| self.recover(cx, &medium, state, asked);
+        let judging = AtomicBool::new(false);
+        let visit = |cx: &mut Cx| self.recover(cx, &medium, state, asked, &judging);
         let world = || World::new(WorldConfig::default()).run("recover", visit);
         let verdict = match catch_unwind(AssertUnwindSafe(world)) {
-            Ok(verdict) => verdict,
-            Err(panic) => return Err((Verdict::Refused, panic_text(&*panic))),
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Failed::Wrong(wrong))) => Err(wrong),
+            Ok(Err(host)) => return Err(host),
+            Err(panic) => {
+                let text = panic_text(&*panic);
+                return Err(Failed::Wrong(match judging.into_inner() {
+                    true => (Verdict::Refused, text),
+                    false => (Verdict::Damaged, format!("a panic of iopath's recovery: {text}")),
+                }));
+            }
         };
         if self.how.fold {
             self.visits.add(upto, medium.reads(), medium.changes(), verdict.clone());
         }
-        verdict
+        Ok(verdict?)
     }
 
     fn recover(
@@ -429,13 +457,20 @@ impl<'a> Run<'a> {
         medium: &Arc<Medium>,
         state: &State,
         asked: bool,
-    ) -> Result<(), Wrong> {
+        judging: &AtomicBool,
+    ) -> Result<(), Failed> {
         let kind = self.how.kind;
         let damaged = |message| (Verdict::Damaged, message);
         let mounted = kind.mount(cx, medium.clone());
         let fs = mounted.map_err(|error| damaged(format!("does not mount: {error}")))?;
         let kept = self.oracle.as_ref().map(|oracle| oracle.verify(cx, &fs, state.cut.upto));
+        judging.store(true, Ordering::Relaxed);
         let judged = self.judge.judge(cx, &fs, state);
+        judging.store(false, Ordering::Relaxed);
+        if let Err(Refusal::Host(error)) = judged {
+            fs.shutdown_hard();
+            return Err(Failed::Host(error));
+        }
         let closed = fs.unmount(cx);
         closed.map_err(|errno| damaged(format!("does not unmount: {errno}")))?;
         if self.how.check {
@@ -443,10 +478,11 @@ impl<'a> Run<'a> {
         }
         if asked {
             let image = HostImage::new(medium);
-            image.and_then(|image| self.judge.ask(kind, &image)).map_err(damaged)?;
+            let said = image.and_then(|image| self.judge.ask(kind, &image));
+            said.map_err(|refusal| refusal.by(Verdict::Damaged))?;
         }
         kept.unwrap_or(Ok(()))?;
-        judged.map_err(|message| (Verdict::Refused, message))
+        judged.map_err(|refusal| refusal.by(Verdict::Refused))
     }
 
     /// Checks a recovered file system, unless one was checked that is the same to the check.
@@ -466,8 +502,8 @@ impl<'a> Run<'a> {
     }
 
     /// Lets the kernel recover a state, and judges it.
-    fn visit_by_kernel(&self, medium: &Medium, state: &State) -> Result<(), Wrong> {
-        let damaged = |message| (Verdict::Damaged, message);
+    fn visit_by_kernel(&self, medium: &Medium, state: &State) -> Result<(), Failed> {
+        let damaged = |refusal: Refusal| refusal.by(Verdict::Damaged);
         let image = HostImage::new(medium).map_err(damaged)?;
         let kind = self.how.kind;
         let judged = image.mounted(kind, |dir| self.judge.judge_mounted(dir, state));
@@ -475,11 +511,11 @@ impl<'a> Run<'a> {
         if self.asked(state.index) {
             self.judge.ask(kind, &image).map_err(damaged)?;
         }
-        judged.map_err(|message| (Verdict::Refused, message))
+        judged.map_err(|refusal| refusal.by(Verdict::Refused))
     }
 
     /// Takes losses back as long as the state stays wrong in the same way.
-    fn shrink(&self, finding: Finding) -> Result<Finding, LogError> {
+    fn shrink(&self, finding: Finding) -> Result<Finding, OracleError> {
         if !self.how.disk.any_order() {
             return Ok(finding); // A milder cut may be none that this disk can make.
         }
@@ -492,17 +528,21 @@ impl<'a> Run<'a> {
             let medium = match stable.after(cut) {
                 Ok(medium) => medium,
                 Err(error) => {
-                    failed = Some(error);
+                    failed = Some(error.into());
                     return false;
                 }
             };
             let state = State { index: finding.index, log: self.log, cut };
-            match self.visit(medium, &state) {
-                Err((verdict, new)) if verdict == finding.verdict => {
+            match self.judged(medium, &state) {
+                Ok(Err((verdict, new))) if verdict == finding.verdict => {
                     message = new;
                     true
                 }
-                _ => false,
+                Ok(_) => false,
+                Err(error) => {
+                    failed = Some(error);
+                    false
+                }
             }
         });
         match failed {

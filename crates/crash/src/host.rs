@@ -12,6 +12,7 @@ use block::Device;
 use crate::log::{LogError, PIECE};
 use crate::medium::Medium;
 use crate::recover::Kind;
+use crate::verdict::Refusal;
 
 /// Lines of a program's output that are kept.
 const LINES: usize = 8;
@@ -37,8 +38,7 @@ impl HostImage {
     ///
     /// # Errors
     /// The host cannot, or the log cannot be read.
-    pub fn new(medium: &Medium) -> Result<HostImage, String> {
-        let failed = |error: io::Error| format!("a copy of the state: {error}");
+    pub fn new(medium: &Medium) -> Result<HostImage, Refusal> {
         let dir = match std::env::var_os("TMPDIR") {
             Some(dir) => dir.into(),
             None if Path::new(IN_MEMORY).is_dir() => PathBuf::from(IN_MEMORY),
@@ -46,7 +46,10 @@ impl HostImage {
         };
         let number = COPIES.fetch_add(1, Ordering::Relaxed);
         let path = dir.join(format!("iopath-crash-{}-{number}.img", std::process::id()));
-        write_new(medium, &path).map_err(failed)?;
+        write_new(medium, &path).map_err(|error| {
+            let what = format!("{}: a copy of the state's disk", path.display());
+            Refusal::host(what, format!("{error} ($TMPDIR chooses another directory)"))
+        })?;
         Ok(HostImage { path })
     }
 
@@ -59,7 +62,7 @@ impl HostImage {
     ///
     /// # Errors
     /// What it says, or why it could not be asked.
-    pub fn ask(&self, kind: Kind) -> Result<(), String> {
+    pub fn ask(&self, kind: Kind) -> Result<(), Refusal> {
         let (program, flags): (_, &[_]) = match kind {
             Kind::Ext4 => ("e2fsck", &["-fn"]),
             Kind::Xfs => ("xfs_repair", &["-n"]),
@@ -77,18 +80,20 @@ impl HostImage {
     pub fn mounted(
         &self,
         kind: Kind,
-        work: impl FnOnce(&Path) -> Result<(), String>,
-    ) -> Result<Result<(), String>, String> {
+        work: impl FnOnce(&Path) -> Result<(), Refusal>,
+    ) -> Result<Result<(), Refusal>, Refusal> {
         let dir = self.path.with_extension("mount");
-        std::fs::create_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        std::fs::create_dir(&dir).map_err(|error| Refusal::host(dir.display(), error))?;
         // States of one log have one UUID: XFS refuses a second one.
         let options = if kind == Kind::Xfs { "loop,nouuid" } else { "loop" };
         let type_name = kind.to_string();
         let mut mount = Command::new("mount");
-        let mounted = run(mount.args(["-t", &type_name, "-o", options]).arg(&self.path).arg(&dir));
+        mount.env("LC_ALL", "C").args(["-t", &type_name, "-o", options]);
+        let mounted = run(mount.arg(&self.path).arg(&dir)).map_err(of_the_host);
         let done = mounted.and_then(|()| {
             let done = work(&dir);
-            run(Command::new("umount").arg(&dir)).map(|()| done)
+            let unmounted = run(Command::new("umount").arg(&dir));
+            unmounted.map_err(|error| Refusal::Host(error.to_string())).map(|()| done)
         });
         let _stays_where_it_is_mounted = std::fs::remove_dir(&dir);
         done
@@ -121,13 +126,27 @@ impl Drop for HostImage {
     }
 }
 
+/// What mount(8) says where it is the host that cannot mount, whatever the state is.
+const NO_MOUNT: [&str; 5] =
+    ["loop device", "unknown filesystem type", "superuser", "only root", "permission denied"];
+
+/// A refusal of mount(8), which is the host's where the image is not to blame.
+fn of_the_host(refusal: Refusal) -> Refusal {
+    match refusal {
+        Refusal::State(text) if NO_MOUNT.iter().any(|why| text.contains(why)) => {
+            Refusal::Host(format!("{text} (--recover kernel needs root and loop devices)"))
+        }
+        refusal => refusal,
+    }
+}
+
 /// Runs a program of the host.
 ///
 /// # Errors
-/// It cannot be started; it failed: with the last lines that it printed.
-pub fn run(command: &mut Command) -> Result<(), String> {
+/// It cannot be started: the host's; it failed: with the last lines that it printed.
+pub fn run(command: &mut Command) -> Result<(), Refusal> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    let output = command.output().map_err(|error| Refusal::host(&name, error))?;
     if output.status.success() {
         return Ok(());
     }
@@ -135,5 +154,5 @@ pub fn run(command: &mut Command) -> Result<(), String> {
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> =
         text.lines().filter(|line| !line.trim().is_empty()).take(LINES).collect();
-    Err(format!("{name}: {}: {}", output.status, lines.join("; ")))
+    Err(Refusal::State(format!("{name}: {}: {}", output.status, lines.join("; "))))
 }

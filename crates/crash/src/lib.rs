@@ -76,3 +76,4 @@ pub use oracle::{Oracle, Rules};
 pub use plan::{Limits, Plan};
 pub use record::Recorder;
 pub use recover::{Format, Kind, MountOptions};
+pub use verdict::Refusal;

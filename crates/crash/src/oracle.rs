@@ -71,7 +71,7 @@ impl FromStr for Rules {
     }
 }
 
-/// Why an oracle cannot be asked about a log.
+/// Why a log cannot be explored, or an oracle not be asked about it.
 #[derive(Debug, thiserror::Error)]
 pub enum OracleError {
     /// The log cannot be read.
@@ -86,6 +86,9 @@ pub enum OracleError {
     /// The file system before the run cannot be read.
     #[error("the file system before the run: {0}")]
     Before(String),
+    /// The host could not do what an exploration takes.
+    #[error("{0}")]
+    Host(String),
 }
 
 /// Knows what was promised when.

@@ -160,7 +160,7 @@ impl crash::Judge for Nothing {
         _: &mut rt::Cx,
         _: &std::sync::Arc<dyn vfs::FileSystem>,
         _: &crash::explore::State,
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<(), crash::Refusal> {
         Ok(())
     }
 }
@@ -176,4 +176,49 @@ fn disks_differ() {
         [Disk::VolatileCache, Disk::Atomic(16384), Disk::Barrier, Disk::Protected].map(states);
     println!("{all:?}, smr {}", states(Disk::Smr(1 << 20)));
     assert!(all[1..].iter().all(|states| *states <= all[0]), "{all:?}");
+}
+
+/// Asks for an image, and panics.
+struct Panics;
+
+impl crash::Judge for Panics {
+    fn judge(
+        &self,
+        _: &mut rt::Cx,
+        _: &std::sync::Arc<dyn vfs::FileSystem>,
+        state: &crash::explore::State,
+    ) -> std::result::Result<(), crash::Refusal> {
+        assert!(state.index != 0, "of the judge");
+        Ok(())
+    }
+
+    fn ask(&self, _: Kind, _: &crash::host::HostImage) -> std::result::Result<(), crash::Refusal> {
+        panic!("of recovery")
+    }
+}
+
+/// A panic that is not the judge's was reported as the judge's refusal; and a host that fails as a
+/// wrong state.
+#[test]
+fn panics_and_failures_of_the_host_are_told_apart() {
+    let test = Crash::on(Kind::Ext4).limits(small());
+    let log = test.record(|fs| save(fs, &[1; 6000], true, true));
+    let how = crash::Exploration { outside: 1, states_max: 2, ..test.exploration.clone() };
+    let outcome = crash::explore(&log, &how, &Panics, &mut |_| {}).unwrap();
+    let found: Vec<_> = outcome.findings.iter().map(|f| (f.verdict, &*f.message)).collect();
+    let ours = (crash::Verdict::Damaged, "a panic of iopath's recovery: of recovery");
+    assert_eq!(found, [(crash::Verdict::Refused, "of the judge"), ours]);
+    struct Full;
+    impl crash::Judge for Full {
+        fn judge(
+            &self,
+            _: &mut rt::Cx,
+            _: &std::sync::Arc<dyn vfs::FileSystem>,
+            _: &crash::explore::State,
+        ) -> std::result::Result<(), crash::Refusal> {
+            Err(crash::Refusal::host("/dev/shm", "no room"))
+        }
+    }
+    let error = crash::explore(&log, &how, &Full, &mut |_| {}).unwrap_err();
+    assert_eq!(error.to_string(), "/dev/shm: no room");
 }

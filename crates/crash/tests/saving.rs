@@ -93,7 +93,7 @@ impl Judge for Seen {
         cx: &mut Cx,
         fs: &Arc<dyn FileSystem>,
         state: &State,
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<(), crash::Refusal> {
         let marks = state.marks();
         if marks.contains(&"ready") {
             let saved = marks.contains(&"saved");

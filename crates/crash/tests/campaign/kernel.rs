@@ -71,15 +71,15 @@ impl Judge for Beside {
         _: &mut Cx,
         _: &Arc<dyn FileSystem>,
         _: &State,
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<(), crash::Refusal> {
         Ok(())
     }
 
-    fn ask(&self, kind: Kind, image: &HostImage) -> std::result::Result<(), String> {
-        ask_the_newest(kind, image)
+    fn ask(&self, kind: Kind, image: &HostImage) -> std::result::Result<(), crash::Refusal> {
+        Ok(ask_the_newest(kind, image)?)
     }
 
-    fn judge_mounted(&self, mounted: &Path, state: &State) -> Result<(), String> {
+    fn judge_mounted(&self, mounted: &Path, state: &State) -> Result<(), crash::Refusal> {
         let dir = mounted.with_extension("ours");
         std::fs::create_dir(&dir).map_err(|error| error.to_string())?;
         let both = self.ours(state, &dir).and_then(|()| {
@@ -100,12 +100,12 @@ impl Judge for Beside {
                         format!("mode {:o}, {} links, {} bytes", seen.0, seen.1, seen.2)
                     })
                 };
-                Err(format!(
+                Err(crash::Refusal::State(format!(
                     "{}: the kernel has {:?}, we have {:?}",
                     path.display(),
                     shown(&kernels),
                     shown(&ours)
-                ))
+                )))
             }
         }
     }

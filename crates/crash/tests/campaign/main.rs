@@ -152,12 +152,12 @@ impl Judge for Keys {
         _: &mut Cx,
         _: &std::sync::Arc<dyn FileSystem>,
         _: &State,
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<(), crash::Refusal> {
         Ok(())
     }
 
-    fn ask(&self, kind: Kind, image: &HostImage) -> std::result::Result<(), String> {
-        ask_the_newest(kind, image)
+    fn ask(&self, kind: Kind, image: &HostImage) -> std::result::Result<(), crash::Refusal> {
+        Ok(ask_the_newest(kind, image)?)
     }
 
     fn visited(&self, content: u128) {

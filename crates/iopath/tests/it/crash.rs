@@ -228,7 +228,8 @@ fn what_is_no_log_is_refused_by_name() {
     assert!(text(&output.stderr).contains("its recording did not end"), "{}", shown(&output));
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    assert!(refused(&bytes).contains("damaged"));
+    let said = refused(&bytes);
+    assert!(said.contains("damaged") && said.contains("a.log"), "{said}");
     let output = iopath(&["crash", "mark", "a"]);
     assert!(text(&output.stderr).contains("IOPATH_CRASH_SOCKET is not set"));
     let output = iopath(&["crash", "explore", "a.log", "--disk", "ssd"]);
@@ -484,4 +485,42 @@ fn a_check_may_use_signals() {
     let check = "timeout 0.05 sleep 1000; test $? = 124";
     let (code, found) = explore(&log, &["--max-states", "4", "--", "sh", "-c", check]);
     assert_eq!(code, Some(75), "not complete, and nothing wrong: {found}");
+}
+
+/// What the host cannot do was reported as wrong states: no room for the directory of the check, no
+/// such directory, a check that cannot be started. It ends the exploration with one error.
+#[test]
+fn what_the_host_cannot_do_is_no_finding() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "sync");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let refused = |more: &[&str], why: &str| {
+        let output = iopath(&[&["crash", "explore", &log], more].concat());
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", shown(&output));
+        let said = text(&output.stderr);
+        assert!(said.contains(why) && output.stdout.is_empty(), "{more:?}: {}", shown(&output));
+        said
+    };
+    let full = path("full");
+    std::fs::create_dir(&full).unwrap();
+    // Room for the root of the tmpfs and one directory.
+    let options = "nr_inodes=2";
+    testkit::judge::run_ok("mount", &[&"-t", &"tmpfs", &"-o", &options, &"tmpfs", &full]);
+    let output = iopath(&["crash", "explore", &log, "--dir", &full, "--", "true"]);
+    testkit::judge::run_ok("umount", &[&full]);
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+    let said = text(&output.stderr);
+    assert!(said.contains("No space left") && said.contains("--dir DIR"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let said = refused(&["--dir", &path("gone"), "--", "true"], "--dir DIR");
+    assert!(said.contains(&path("gone")), "{said}");
+    for (name, script, why) in [
+        ("no-interpreter", "#!/gone/sh\nexit 0\n", "/gone/sh: there is no such program"),
+        ("no-script", "exit 0\n", "a line such as #!/bin/sh"),
+    ] {
+        std::fs::write(path(name), script).unwrap();
+        std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+        refused(&["--", &path(name)], why);
+    }
 }

@@ -12,7 +12,7 @@ use base::Nanos;
 use clap::Args;
 use crash::explore::State;
 use crash::story::{Story, story};
-use crash::{Disk, Exploration, Judge, Kind, Limits, Log, Outcome, Rules};
+use crash::{Disk, Exploration, Judge, Kind, Limits, Log, Outcome, Refusal, Rules};
 use fuse::Signals;
 use lab::run::Shard;
 use rt::{Cx, SpinLock};
@@ -173,9 +173,10 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let outcome = match &options.cut {
         Some(cut) => {
             let cut = crash::cut::parse(cut, &log).map_err(|error| anyhow::anyhow!(error))?;
-            again::judge(&log, &exploration, &judge, cut, options.image.as_deref())?
+            let image = options.image.as_deref();
+            again::judge(&log, &exploration, &judge, cut, image).with_context(|| shown.clone())?
         }
-        None => explore(app, &log, &exploration, &judge, &mut results)?,
+        None => explore(app, &shown, &log, &exploration, &judge, &mut results)?,
     };
     let took = app.cx.now() - began;
     let mut stories = Vec::new();
@@ -241,6 +242,7 @@ fn plan_name(log: &Log, options: &Options) -> String {
 /// Explores, with progress on a terminal and results in the file.
 fn explore(
     app: &mut App,
+    name: &str,
     log: &Log,
     exploration: &Exploration,
     judge: &Judges,
@@ -261,7 +263,7 @@ fn explore(
         }
     });
     shown.finish();
-    let outcome = outcome?;
+    let outcome = outcome.with_context(|| name.to_owned())?;
     if let Some(error) = failed {
         return Err(error);
     }
@@ -324,14 +326,14 @@ struct Judges {
 }
 
 impl Judge for Judges {
-    fn judge(&self, cx: &mut Cx, fs: &Arc<dyn FileSystem>, state: &State) -> Result<(), String> {
+    fn judge(&self, cx: &mut Cx, fs: &Arc<dyn FileSystem>, state: &State) -> Result<(), Refusal> {
         match self.asks {
             true => self.program.judge(cx, fs, state),
             false => Ok(()),
         }
     }
 
-    fn judge_mounted(&self, dir: &Path, state: &State) -> Result<(), String> {
+    fn judge_mounted(&self, dir: &Path, state: &State) -> Result<(), Refusal> {
         match self.asks {
             true => self.program.judge_mounted(dir, state),
             false => Ok(()),

@@ -1,7 +1,7 @@
 //! The user's check: a program that looks at a state as a directory.
 
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base::map::HashMap;
-use crash::Judge;
 use crash::explore::State;
-use crash::extract::extract;
+use crash::extract::{ExtractError, extract};
 use crash::tree::tree_hash;
 use fuse::Signals;
+use crash::{Judge, Refusal};
 use rt::{Cx, SpinLock};
 use vfs::FileSystem;
 
@@ -44,7 +44,7 @@ pub struct Program {
     /// Where directories are made.
     pub parent: Option<PathBuf>,
     /// What it said about trees with marks.
-    pub known: SpinLock<HashMap<u128, Result<(), String>>>,
+    pub known: SpinLock<HashMap<u128, Result<(), Refusal>>>,
 }
 
 impl Program {
@@ -53,21 +53,29 @@ impl Program {
         self.known.lock_irq().len()
     }
 
-    fn look(&self, cx: &mut Cx, fs: &dyn FileSystem, state: &State) -> Result<(), String> {
-        let text = |error: anyhow::Error| format!("{error:#}");
-        let scratch = Scratch::new(self.parent.as_deref()).map_err(text)?;
+    fn look(&self, cx: &mut Cx, fs: &dyn FileSystem, state: &State) -> Result<(), Refusal> {
+        let scratch = Scratch::new(self.parent.as_deref()).map_err(no_room)?;
         let tree = scratch.path("tree");
-        std::fs::create_dir(&tree).map_err(|error| error.to_string())?;
-        extract(cx, fs, &tree).map_err(|error| error.to_string())?;
+        std::fs::create_dir(&tree).map_err(|error| no_room(at(&tree, error)))?;
+        extract(cx, fs, &tree).map_err(|error| match error {
+            ExtractError::State { .. } => Refusal::State(error.to_string()),
+            // Two entries of one name, or a name that is none: the state is to blame.
+            ExtractError::Host { error: ref host, .. }
+                if matches!(host.kind(), ErrorKind::AlreadyExists | ErrorKind::InvalidInput) =>
+            {
+                Refusal::State(error.to_string())
+            }
+            ExtractError::Host { .. } => no_room(error),
+        })?;
         let marks = self.marks(&scratch, state)?;
         self.run(&tree, &marks, state)
     }
 
-    fn run(&self, tree: &Path, marks: &Path, state: &State) -> Result<(), String> {
-        let name = self.command[0].to_string_lossy().into_owned();
-        let (mut ours, theirs) = UnixStream::pair().map_err(|error| error.to_string())?;
+    fn run(&self, tree: &Path, marks: &Path, state: &State) -> Result<(), Refusal> {
+        let failed = |error: std::io::Error| self.cannot_run(&error);
+        let (mut ours, theirs) = UnixStream::pair().map_err(failed)?;
         let output: OwnedFd = theirs.into();
-        let errors = output.try_clone().map_err(|error| error.to_string())?;
+        let errors = output.try_clone().map_err(failed)?;
         let mut command = Command::new(&self.command[0]);
         command
             .args(&self.command[1..])
@@ -81,20 +89,30 @@ impl Program {
             .process_group(0);
         Signals::reach(&mut command);
         let started = interrupt::unless_ended(|| command.spawn());
-        let mut child = started.map_err(|error| format!("{name}: {error}"))?;
+        let mut child = started.map_err(failed)?;
         drop(command); // It holds their end of the output.
-        let (said, status) = self.wait(&mut child, &mut ours)?;
+        let (said, status) = self.wait(&mut child, &mut ours).map_err(failed)?;
         let said = String::from_utf8_lossy(&said).into_owned();
         let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("");
-        match status {
-            Some(status) if status.success() => Ok(()),
+        Err(Refusal::State(match status {
+            Some(status) if status.success() => return Ok(()),
             Some(status) => match (status.code(), status.signal()) {
-                (Some(code), _) => Err(format!("check: exit status {code}: {last}")),
-                (_, Some(signal)) => Err(format!("check: killed by signal {signal}: {last}")),
-                _ => Err(format!("check: {status}: {last}")),
+                (Some(code), _) => format!("check: exit status {code}: {last}"),
+                (_, Some(signal)) => format!("check: killed by signal {signal}: {last}"),
+                _ => format!("check: {status}: {last}"),
             },
-            None => Err(format!("check: still running after {:?}, ended: {last}", self.limit)),
-        }
+            None => format!("check: still running after {:?}, ended: {last}", self.limit),
+        }))
+    }
+
+    /// The check cannot be started, or not be waited for.
+    fn cannot_run(&self, error: &std::io::Error) -> Refusal {
+        let name = self.command[0].display();
+        let advice = match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+            Some(rustix::io::Errno::NOEXEC) => " (a script begins with a line such as #!/bin/sh)",
+            _ => "",
+        };
+        Refusal::host(format_args!("the check {name} cannot be run"), format!("{error}{advice}"))
     }
 
     /// Reads what a check prints until it ends; ends it, and all that it started, when the time is
@@ -104,37 +122,37 @@ impl Program {
         &self,
         child: &mut Child,
         output: &mut UnixStream,
-    ) -> Result<(Vec<u8>, Option<ExitStatus>), String> {
+    ) -> std::io::Result<(Vec<u8>, Option<ExitStatus>)> {
         let end = Instant::now() + self.limit;
         let (mut said, mut part) = (Vec::new(), [0; 4096]);
         let mut open = true;
         let status = loop {
             let left = end.saturating_duration_since(Instant::now());
-            if let Some(status) = child.try_wait().map_err(|error| error.to_string())?
+            if let Some(status) = child.try_wait()?
                 && !open
             {
                 break Some(status);
             }
             if left.is_zero() {
-                break child.try_wait().map_err(|error| error.to_string())?;
+                break child.try_wait()?;
             }
             if !open {
                 std::thread::sleep(left.min(Duration::from_millis(1)));
                 continue;
             }
             let timeout = Some(left.clamp(Duration::from_millis(1), STEP));
-            output.set_read_timeout(timeout).map_err(|error| error.to_string())?;
+            output.set_read_timeout(timeout)?;
             match output.read(&mut part) {
                 Ok(0) => open = false,
                 Ok(len) if said.len() < OUTPUT => said.extend_from_slice(&part[..len]),
                 Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     // Something that it has started holds the output open, and says nothing.
-                    if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+                    if let Some(status) = child.try_wait()? {
                         break Some(status);
                     }
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => open = false,
             }
         };
@@ -148,33 +166,46 @@ impl Program {
     }
 }
 
+/// The host gives the check no directory.
+fn no_room(error: impl Into<anyhow::Error>) -> Refusal {
+    let error = error.into();
+    let what = "the directory for the check cannot be made";
+    Refusal::host(what, format!("{error:#} (--dir DIR chooses another place)"))
+}
+
+/// An error of the host at a path.
+fn at(path: &Path, error: std::io::Error) -> anyhow::Error {
+    anyhow::Error::new(error).context(path.display().to_string())
+}
+
 impl Program {
     /// Looks at a tree that the kernel has mounted.
-    pub fn judge_mounted(&self, dir: &Path, state: &State) -> Result<(), String> {
-        let text = |error: anyhow::Error| format!("{error:#}");
-        let scratch = Scratch::new(self.parent.as_deref()).map_err(text)?;
+    pub fn judge_mounted(&self, dir: &Path, state: &State) -> Result<(), Refusal> {
+        let scratch = Scratch::new(self.parent.as_deref()).map_err(no_room)?;
         let marks = self.marks(&scratch, state)?;
         self.run(dir, &marks, state)
     }
 
     /// A file with the marks of a state.
-    fn marks(&self, scratch: &Scratch, state: &State) -> Result<PathBuf, String> {
+    fn marks(&self, scratch: &Scratch, state: &State) -> Result<PathBuf, Refusal> {
         let marks = scratch.path("marks");
         let lines: String = state.marks().iter().map(|mark| format!("{mark}\n")).collect();
-        std::fs::write(&marks, lines).map_err(|error| error.to_string())?;
+        std::fs::write(&marks, lines).map_err(|error| no_room(at(&marks, error)))?;
         Ok(marks)
     }
 }
 
 impl Judge for Program {
-    fn judge(&self, cx: &mut Cx, fs: &Arc<dyn FileSystem>, state: &State) -> Result<(), String> {
+    fn judge(&self, cx: &mut Cx, fs: &Arc<dyn FileSystem>, state: &State) -> Result<(), Refusal> {
         let tree = tree_hash(cx, &**fs)?;
         let key = tree ^ u128::from(state.marks().len() as u64);
         if let Some(known) = self.known.lock_irq().get(&key) {
             return known.clone();
         }
         let result = self.look(cx, &**fs, state);
-        self.known.lock_irq().insert(key, result.clone());
+        if !matches!(result, Err(Refusal::Host(_))) {
+            self.known.lock_irq().insert(key, result.clone());
+        }
         result
     }
 }

@@ -1,6 +1,9 @@
 //! Commands that users name: they run in a directory of ours, and are found from the user's.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -10,7 +13,8 @@ use rustix::fs::{Access, access};
 /// the user is, a bare name in `$PATH`.
 ///
 /// # Errors
-/// There is no such program, or it may not be executed.
+/// There is no such program, or it may not be executed; the interpreter that a script names is
+/// missing.
 pub fn resolved(words: &[OsString]) -> Result<Vec<OsString>> {
     let Some(first) = words.first() else { return Ok(Vec::new()) };
     let name = first.display();
@@ -31,5 +35,24 @@ pub fn resolved(words: &[OsString]) -> Result<Vec<OsString>> {
             None => bail!("{name}: no such program in $PATH (one in this directory is ./{name})"),
         }
     };
+    if let Some(missing) = missing_interpreter(&program) {
+        bail!("{name}: its first line names {}: there is no such program", missing.display());
+    }
     Ok(std::iter::once(program.into()).chain(words[1..].iter().cloned()).collect())
+}
+
+/// Bytes of a script in which Linux looks for its interpreter.
+const HEAD: u64 = 256;
+
+/// The interpreter that the first line of a script names, where there is none at that path.
+fn missing_interpreter(program: &Path) -> Option<PathBuf> {
+    let mut head = Vec::new();
+    // Who may execute a program need not be able to read it.
+    File::open(program).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+    let interpreter = PathBuf::from(OsStr::from_bytes(words.next()?));
+    // A name that the head does not hold whole is not judged.
+    (line.len() + 2 < head.len() && interpreter.is_absolute() && !interpreter.exists())
+        .then_some(interpreter)
 }
