@@ -16,6 +16,7 @@ mod kernel;
 mod mark;
 pub mod marks;
 mod merge;
+mod orphans;
 mod place;
 mod program;
 pub mod record;

@@ -524,3 +524,31 @@ fn what_the_host_cannot_do_is_no_finding() {
         refused(&["--", &path(name)], why);
     }
 }
+
+/// A check's processes that had left its session, and those whose parents had ended, stayed; a
+/// relative `--dir` gave the check a path of the marks that was none.
+#[test]
+fn what_a_check_leaves_running_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "sync");
+    let name = format!("left-by-{}", std::process::id());
+    // One in a session of its own, with a child; one whose environment says nothing; one that has
+    // ended before the check.
+    let check = format!(
+        "test -e \"$IOPATH_CRASH_MARKS\" || exit 1
+         exec >/dev/null 2>&1
+         setsid sh -c 'sleep 7777 & sleep 7778; : {name}' &
+         test $IOPATH_CRASH_STATE -gt 0 || setsid env -i sh -c 'sleep 7777; : {name}' &
+         (true &); exit 0"
+    );
+    std::fs::create_dir(dir.path().join("scratch")).unwrap();
+    let mut command = Command::new(IOPATH);
+    command.args(["crash", "explore", &log, "--dir", "scratch", "--", "sh", "-c", &check]);
+    let output = command.current_dir(dir.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    let running = Command::new("pgrep").args(["-af", &name]).output();
+    let running = running.expect("pgrep(1), of procps");
+    assert!(running.stdout.is_empty(), "{}", shown(&running));
+    let left = std::fs::read_dir(dir.path().join("scratch")).unwrap().count();
+    assert_eq!(left, 0);
+}

@@ -22,6 +22,7 @@ use vfs::FileSystem;
 use super::again;
 use super::interrupt;
 use super::merge::INCOMPLETE;
+use super::orphans::Adopting;
 use super::place;
 use super::program::Program;
 use super::results::Results;
@@ -165,10 +166,11 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let program = Arc::new(Program {
         command: words::resolved(&options.check)?,
         limit: Duration::from_secs(options.timeout.into()),
-        parent: options.dir.clone(),
+        parent: options.dir.as_deref().map(std::path::absolute).transpose()?,
         known: SpinLock::named("checked trees", Default::default()),
     });
     let judge = Judges { program: program.clone(), asks: !options.check.is_empty() };
+    let _ends_what_checks_leave = judge.asks.then(Adopting::begin).transpose()?;
     let began = app.cx.now();
     let outcome = match &options.cut {
         Some(cut) => {

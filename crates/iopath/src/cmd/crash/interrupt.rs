@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fuse::Signals;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Signal, kill_process, kill_process_group};
 
 use super::merge::INCOMPLETE;
+use super::orphans::{Child, children};
 
 /// Who starts a check or makes a directory reads it; who ends the process writes it, and keeps it.
 /// The threads that wait here are the host's: no task of ours waits for another one by it.
@@ -36,11 +37,14 @@ pub fn watch(signals: Signals, parent: Option<&Path>) {
         let signal = signals.wait();
         let _kept = GOING_ON.write();
         for _ in 0..LOOKS {
-            for group in children() {
-                let _it_may_have_ended = kill_process_group(group, Signal::KILL);
+            let children = children().into_iter().filter(|child| !child.zombie);
+            let running: Vec<Child> = children.collect();
+            for child in &running {
+                let _it_may_lead_none = kill_process_group(child.pid, Signal::KILL);
+                let _it_may_have_ended = kill_process(child.pid, Signal::KILL);
             }
             let left = places.iter().map(|place| remove(place)).sum::<usize>();
-            if left == 0 {
+            if left == 0 && running.is_empty() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -48,20 +52,6 @@ pub fn watch(signals: Signals, parent: Option<&Path>) {
         eprintln!("iopath: {signal}: not complete; with --results the same command goes on");
         std::process::exit(INCOMPLETE.into());
     });
-}
-
-/// The processes that this one has started: each leads a group.
-fn children() -> Vec<Pid> {
-    let parent = std::process::id();
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let child = |entry: std::fs::DirEntry| {
-        let number: i32 = entry.file_name().to_str()?.parse().ok()?;
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        let behind = &stat[stat.rfind(')')? + 1..];
-        let of: u32 = behind.split_whitespace().nth(1)?.parse().ok()?;
-        (of == parent).then(|| Pid::from_raw(number))?
-    };
-    processes.filter_map(child).collect()
 }
 
 /// Removes what this process has made in a directory, by its names; answers how much there was.

@@ -21,6 +21,7 @@ use vfs::FileSystem;
 
 use super::directory::Scratch;
 use super::interrupt;
+use super::orphans;
 
 /// The environment variable with the path of a file that has one line for each mark that was held.
 pub const MARKS: &str = "IOPATH_CRASH_MARKS";
@@ -91,7 +92,9 @@ impl Program {
         let started = interrupt::unless_ended(|| command.spawn());
         let mut child = started.map_err(failed)?;
         drop(command); // It holds their end of the output.
-        let (said, status) = self.wait(&mut child, &mut ours).map_err(failed)?;
+        let waited = self.wait(&mut child, &mut ours);
+        orphans::end(marks);
+        let (said, status) = waited.map_err(failed)?;
         let said = String::from_utf8_lossy(&said).into_owned();
         let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("");
         Err(Refusal::State(match status {

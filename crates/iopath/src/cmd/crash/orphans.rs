@@ -1,0 +1,114 @@
+//! What checks leave running: this process adopts it, and ends it when its check has ended.
+//!
+//! A program may leave its process group and its session, and its parent may end: then the kernel
+//! gives it to this process, the subreaper. It is known by the environment of its check, in which
+//! the path of the marks is its own.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpgrp, getpid, getsid, kill_process, set_child_subreaper, waitpid,
+};
+
+use super::program::MARKS;
+
+/// How often what a check has left is looked for, while it starts more.
+const ROUNDS: u32 = 1000;
+
+/// A process that this one has started or adopted.
+pub struct Child {
+    pub pid: Pid,
+    /// It has ended, and nobody has asked for its status.
+    pub zombie: bool,
+    group: i32,
+    session: i32,
+}
+
+impl Child {
+    /// Nobody here waits for it: it is neither a check, each of which leads a group in our session,
+    /// nor a helper, in our group.
+    fn is_adopted(&self) -> bool {
+        let own = |pid: Pid| pid.as_raw_nonzero().get();
+        let leads =
+            self.group == own(self.pid) && getsid(None).is_ok_and(|s| self.session == own(s));
+        self.group != own(getpgrp()) && !leads
+    }
+
+    /// Its environment has this line.
+    fn has(&self, line: &[u8]) -> bool {
+        let path = format!("/proc/{}/environ", self.pid.as_raw_nonzero());
+        // Of somebody else's process it cannot be read.
+        let environment = std::fs::read(path).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == line)
+    }
+
+    fn end(&self) {
+        let _it_may_have_ended = kill_process(self.pid, Signal::KILL);
+        let _somebody_may_have_asked = waitpid(Some(self.pid), WaitOptions::empty());
+    }
+}
+
+/// This process adopts what checks leave; all that is left is ended when this is dropped, when no
+/// check runs any more.
+pub struct Adopting(());
+
+impl Adopting {
+    /// Begins.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn begin() -> Result<Adopting> {
+        set_child_subreaper(Some(getpid())).context("adopting what checks leave running")?;
+        Ok(Adopting(()))
+    }
+}
+
+impl Drop for Adopting {
+    fn drop(&mut self) {
+        for _ in 0..ROUNDS {
+            let left: Vec<Child> = children().into_iter().filter(|child| !child.zombie).collect();
+            if left.is_empty() {
+                break;
+            }
+            left.iter().for_each(Child::end);
+        }
+    }
+}
+
+/// The children of this process, also those that it has adopted.
+pub fn children() -> Vec<Child> {
+    let parent = std::process::id();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let child = |entry: std::fs::DirEntry| {
+        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
+        let zombie = fields.next()? == "Z";
+        let of: u32 = fields.next()?.parse().ok()?;
+        let (group, session) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        (of == parent).then_some(Child { pid, zombie, group, session })
+    };
+    processes.filter_map(child).collect()
+}
+
+/// Ends what a check has left running, which had these marks; takes the status of what was left and
+/// has ended by itself. Blocks until it is gone.
+pub fn end(marks: &Path) {
+    let line = [MARKS.as_bytes(), b"=", marks.as_os_str().as_bytes()].concat();
+    for _ in 0..ROUNDS {
+        let mut ended = 0;
+        for child in children() {
+            if child.zombie && child.is_adopted() {
+                let _gone = waitpid(Some(child.pid), WaitOptions::NOHANG);
+            } else if !child.zombie && child.has(&line) {
+                child.end();
+                ended += 1; // What it had started is ours now.
+            }
+        }
+        if ended == 0 {
+            break;
+        }
+    }
+}
