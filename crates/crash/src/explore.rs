@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use base::map::{HashMap, HashSet};
+use base::map::HashSet;
 use device::Cut;
 use rayon::prelude::*;
 use rt::{Cx, World, WorldConfig};
-use serde::{Deserialize, Serialize};
 use vfs::FileSystem;
 
 use crate::disk::Disk;
+use crate::finding::{FINDINGS, Findings};
 use crate::fold::{Checks, Visits};
 use crate::host::HostImage;
 use crate::log::{Log, Note};
@@ -22,6 +22,7 @@ use crate::plan::{Limits, Plan};
 use crate::recover::Kind;
 use crate::verdict::{Failed, Refusal, Wrong};
 
+pub use crate::finding::{Alike, Finding, KINDS_MAX, Outcome};
 pub use crate::medium::medium;
 pub use crate::verdict::Verdict;
 
@@ -43,11 +44,11 @@ pub struct Exploration {
     pub limits: Limits,
     /// Only the states of shard `.0` (from 0) of `.1`.
     pub shard: (u64, u64),
-    /// States before this one were judged by an earlier run.
-    pub from: u64,
+    /// What an earlier run did: this one goes on where that one ended.
+    pub before: Outcome,
     /// Distinct states that are judged, at most.
     pub states_max: u64,
-    /// Findings that are kept and shrunk; of others that look alike only the number.
+    /// Kinds of findings that are shrunk and shown, at most [`KINDS_MAX`]; of others only how many.
     pub findings_max: usize,
     /// Compare each recovered file system with what its calls promised.
     pub oracle: Option<Rules>,
@@ -71,9 +72,9 @@ impl Exploration {
             seed: 1,
             limits: Limits::default(),
             shard: (0, 1),
-            from: 0,
+            before: Outcome::default(),
             states_max: u64::MAX,
-            findings_max: 16,
+            findings_max: FINDINGS,
             oracle: None,
             check: true,
             outside: 0,
@@ -135,75 +136,6 @@ pub trait Judge: Sync {
     }
 }
 
-/// A state that is wrong, with the fewest losses that were found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
-    /// The number of the first such state.
-    pub index: u64,
-    /// Who says so.
-    pub verdict: Verdict,
-    /// What is wrong.
-    pub message: String,
-    /// The cut, after losses that do not matter were taken back.
-    #[serde(with = "cuts")]
-    pub cut: Cut,
-    /// Further states with a message that looks alike.
-    pub also: u64,
-}
-
-/// A cut in JSON.
-mod cuts {
-    use device::Cut;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    struct Parts {
-        upto: usize,
-        drop: Vec<usize>,
-        torn: Vec<(usize, Vec<bool>)>,
-        early: Vec<usize>,
-    }
-
-    pub(super) fn serialize<S: Serializer>(cut: &Cut, out: S) -> Result<S::Ok, S::Error> {
-        let Cut { upto, drop, torn, early } = cut.clone();
-        Parts { upto, drop, torn, early }.serialize(out)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Cut, D::Error> {
-        let Parts { upto, drop, torn, early } = Parts::deserialize(input)?;
-        Ok(Cut { upto, drop, torn, early })
-    }
-}
-
-/// What an exploration did.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
-    /// States that the plan names, of all shards.
-    pub planned: u64,
-    /// Those with a content or marks of their own.
-    pub distinct: u64,
-    /// Those that were judged here.
-    pub judged: u64,
-    /// Those of them that were recovered for it; the others differ from one of these only in blocks
-    /// that nobody reads. How many it is depends on the number of threads.
-    #[serde(default)]
-    pub recovered: u64,
-    /// Those that the host's checker was asked about.
-    #[serde(default)]
-    pub asked: u64,
-    /// States that are wrong.
-    pub wrong: u64,
-    /// What is wrong, by its first state.
-    pub findings: Vec<Finding>,
-    /// False where `states_max` ended it.
-    pub complete: bool,
-    /// The state at which another run goes on.
-    pub next: u64,
-    /// Entries of the log up to which the power has failed.
-    #[serde(default)]
-    pub entries: u64,
-}
-
 /// A state that waits for its judgement.
 struct Waiting {
     index: u64,
@@ -225,8 +157,9 @@ pub fn explore(
 ) -> Result<Outcome, OracleError> {
     let run = Run::new(log, how, judge)?;
     let plan = Plan::new(log, how.disk, how.seed, how.limits);
-    let mut found = Findings::default();
-    let mut outcome = Outcome { complete: true, ..Outcome::default() };
+    let before = &how.before;
+    let mut found = Findings::new(before.kinds.clone());
+    let mut outcome = Outcome { complete: true, planned: 0, distinct: 0, ..before.clone() };
     let mut stable = Arc::new(Stable::new(log));
     let mut seen: HashSet<u128> = HashSet::default();
     let mut batch = Vec::new();
@@ -256,10 +189,10 @@ pub fn explore(
             }
             outcome.distinct += 1;
             let (shard, shards) = how.shard;
-            if key as u64 % shards != shard || index < how.from {
+            if key as u64 % shards != shard || index < before.next {
                 continue;
             }
-            if outcome.judged + batch.len() as u64 >= how.states_max {
+            if outcome.judged - before.judged + batch.len() as u64 >= how.states_max {
                 outcome.complete = false;
                 outcome.next = index;
                 break 'places;
@@ -270,7 +203,8 @@ pub fn explore(
                 run.judge_all(&mut batch, &mut found, &mut outcome)?;
                 outcome.next = index + 1;
                 outcome.entries = counted as u64;
-                outcome.findings.clone_from(&found.list);
+                outcome.kinds = found.kinds().to_vec();
+                outcome.show(how.findings_max);
                 progress(&outcome);
             }
         }
@@ -280,7 +214,12 @@ pub fn explore(
         outcome.next = outcome.planned;
         outcome.entries = log.len() as u64;
     }
-    outcome.findings = found.shrunk(&run)?;
+    for alike in found.not_shrunk(how.findings_max) {
+        alike.finding = run.shrink(alike.finding.clone())?;
+        alike.shrunk = true;
+    }
+    outcome.kinds = found.kinds().to_vec();
+    outcome.show(how.findings_max);
     progress(&outcome);
     Ok(outcome)
 }
@@ -298,54 +237,6 @@ pub fn repeat(
     let run = Run::new(log, how, judge)?;
     let medium = medium(log, cut)?;
     run.judged(medium, &State { index: 0, log, cut })
-}
-
-/// Findings by what they look like, in order.
-#[derive(Default)]
-struct Findings {
-    kinds: HashMap<String, usize>,
-    list: Vec<Finding>,
-}
-
-impl Finding {
-    /// What it looks like: its message without the numbers, which differ between states that fail
-    /// in one way.
-    pub fn look(&self) -> String {
-        let digits = |c: char| if c.is_ascii_digit() { '#' } else { c };
-        let mut look: String = self.message.chars().map(digits).collect();
-        let mut last = ' ';
-        look.retain(|c| !(std::mem::replace(&mut last, c) == '#' && c == '#'));
-        format!("{:?} {look}", self.verdict)
-    }
-}
-
-impl Findings {
-    fn add(&mut self, finding: Finding, most: usize) {
-        let look = finding.look();
-        match self.kinds.get(&look) {
-            Some(&at) if at < most => self.list[at].also += 1,
-            Some(_) => {}
-            None => {
-                self.kinds.insert(look, self.list.len());
-                if self.list.len() < most {
-                    self.list.push(finding);
-                }
-            }
-        }
-    }
-
-    fn shrunk(self, run: &Run) -> Result<Vec<Finding>, OracleError> {
-        let mut shrunk: Vec<Finding> = Vec::new();
-        for finding in self.list {
-            let finding = run.shrink(finding)?;
-            // With fewer losses it may be one that is known.
-            match shrunk.iter_mut().find(|known| known.look() == finding.look()) {
-                Some(known) => known.also += finding.also + 1,
-                None => shrunk.push(finding),
-            }
-        }
-        Ok(shrunk)
-    }
 }
 
 /// An exploration at work.
@@ -392,10 +283,10 @@ impl<'a> Run<'a> {
             false => waiting.into_par_iter().map(judge).collect(),
         };
         let wrong = wrong?;
-        outcome.recovered = self.recovered.load(Ordering::Relaxed);
+        outcome.recovered = self.how.before.recovered + self.recovered.load(Ordering::Relaxed);
         for finding in wrong.into_iter().flatten() {
             outcome.wrong += 1;
-            found.add(finding, self.how.findings_max);
+            found.add(finding);
         }
         Ok(())
     }

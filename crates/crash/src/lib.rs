@@ -14,6 +14,7 @@
 //!      |  medium     the disk after a cut: copy on write over what is durable
 //!   disk_file, host  the kernel's file systems: recorded below a loop device, and mounted again
 //!   recover, explore mount, replay, check, ask; equal states once
+//!   finding          states that fail alike, so that shards and runs that go on agree
 //!   fold             states that are the same to recovery: one is recovered for all
 //!   oracle           what the calls promised, compared with what is there
 //!   story            the smallest set of lost writes, and what each of them is
@@ -52,6 +53,7 @@ pub mod disk;
 pub mod disk_file;
 pub mod explore;
 pub mod extract;
+pub mod finding;
 pub mod fold;
 pub mod host;
 pub mod log;

@@ -119,7 +119,8 @@ fn shards_are_parts_of_one_exploration() {
     let log = test.record(|fs| saves(fs, true, false));
     let judge = Nothing;
     let run = |shard, from| {
-        let how = crash::Exploration { shard, from, ..test.exploration.clone() };
+        let before = crash::Outcome { next: from, ..Default::default() };
+        let how = crash::Exploration { shard, before, ..test.exploration.clone() };
         crash::explore(&log, &how, &judge, &mut |_| {}).unwrap()
     };
     let whole = run((0, 1), 0);
@@ -221,4 +222,61 @@ fn panics_and_failures_of_the_host_are_told_apart() {
     }
     let error = crash::explore(&log, &how, &Full, &mut |_| {}).unwrap_err();
     assert_eq!(error.to_string(), "/dev/shm: no room");
+}
+
+/// Says of a tree what it looks like, so that there are many kinds of findings.
+fn looks(fs: &mut Fs) -> Result<()> {
+    let read = fs.read("/file").map_or(0, |content| content.first().copied().unwrap_or(0));
+    let new = fs.read("/new").map_or(0, |content| content.len() / 1000);
+    let word = |number: usize| char::from(b'a' + (number % 26) as u8);
+    let marks = word(fs.marks().len());
+    Err(format!("{marks}{}{}", word(read.into()), word(new)).into())
+}
+
+/// Shards that were joined, and runs that went on after a kill, had other kinds of findings than
+/// one run: each had its own limit, and what was shrunk no longer looked as it did.
+#[test]
+fn shards_and_runs_that_go_on_find_the_same_kinds() {
+    let test = Crash::on(Kind::Ext4).limits(small()).disk(Disk::Lying);
+    let log = test.record(|fs| {
+        for round in 1..=4u8 {
+            save(fs, &[round; 6000], round % 2 == 0, round == 3)?;
+            fs.mark(&format!("saved {round}"));
+        }
+        Ok(())
+    });
+    let judge = crash::check::judge(looks);
+    let most = 4;
+    let run = |shard, before: &crash::Outcome, states_max| {
+        let how = crash::Exploration {
+            shard,
+            before: before.clone(),
+            states_max,
+            findings_max: most,
+            ..test.exploration.clone()
+        };
+        // What a kill leaves: the last report before the end.
+        let mut reports = Vec::new();
+        let end = crash::explore(&log, &how, &judge, &mut |outcome| reports.push(outcome.clone()));
+        (reports, end.unwrap())
+    };
+    let none = crash::Outcome::default();
+    let (reports, whole) = run((0, 1), &none, u64::MAX);
+    assert!(reports.len() > 1, "it reports before its end: {}", whole.judged);
+    assert!(whole.findings.len() > 1 && whole.further > 0, "{whole:?}");
+    let same = |other: crash::Outcome| {
+        let counts = crash::Outcome { recovered: whole.recovered, ..other };
+        assert_eq!(counts, whole);
+    };
+    same(run((0, 1), &reports[0], u64::MAX).1);
+    let (_, half) = run((0, 1), &none, whole.judged / 2);
+    assert!(!half.complete);
+    same(run((0, 1), &half, u64::MAX).1);
+    let shards = (0..3).map(|shard| run((shard, 3), &none, u64::MAX).1);
+    let mut joined = shards.reduce(crash::Outcome::join).unwrap();
+    joined.show(most);
+    let first_kinds = |outcome: &crash::Outcome| outcome.kinds[..most].to_vec();
+    assert_eq!(first_kinds(&joined), first_kinds(&whole));
+    assert_eq!((&joined.findings, joined.further), (&whole.findings, whole.further));
+    assert_eq!((joined.judged, joined.wrong), (whole.judged, whole.wrong));
 }

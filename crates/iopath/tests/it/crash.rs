@@ -165,10 +165,15 @@ fn shards_and_interrupted_runs_come_to_the_same() {
         assert_eq!(outcome[key], whole[key], "{key}");
     }
     assert_eq!(outcome["complete"], true);
+    let messages = |findings: &Value| -> Vec<Value> {
+        let findings = findings.as_array().unwrap().iter();
+        findings.map(|finding| finding["message"].clone()).collect()
+    };
+    assert_eq!(messages(&outcome["findings"]), messages(&whole["findings"]));
     let twice = iopath(&["crash", "merge", &one, &one]);
     assert!(shown(&twice).contains("comes twice"), "{}", shown(&twice));
     let other = iopath(&["crash", "explore", &log, "--shard", "1/2", "--results", &one]);
-    assert!(shown(&other).contains("results of"), "another check: {}", shown(&other));
+    assert!(shown(&other).contains("check: \"sh -c "), "another check: {}", shown(&other));
     // Another log of the same command, of as many entries.
     let other = dir.path().join("other");
     std::fs::create_dir(&other).unwrap();
@@ -187,7 +192,7 @@ fn shards_and_interrupted_runs_come_to_the_same() {
         CHECK,
     ]);
     assert_eq!(other.status.code(), Some(2), "{}", shown(&other));
-    assert!(shown(&other).contains("these are results of log "), "{}", shown(&other));
+    assert!(shown(&other).contains("log: "), "{}", shown(&other));
 }
 
 /// A check that hangs, or kills itself and leaves a process, is named, and ends nothing.
@@ -551,4 +556,39 @@ fn what_a_check_leaves_running_is_killed() {
     assert!(running.stdout.is_empty(), "{}", shown(&running));
     let left = std::fs::read_dir(dir.path().join("scratch")).unwrap().count();
     assert_eq!(left, 0);
+}
+
+/// Results of an exploration with other options were taken for those of this one, and nothing was
+/// judged: without fsck, with the host's checker, by another's recovery, with another script below
+/// the same name.
+#[test]
+fn results_of_other_options_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "sync");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (results, script) = (path("r.jsonl"), path("check"));
+    std::fs::write(&script, "exit 0").unwrap();
+    let run = |more: &[&str], script: &str| {
+        let few = ["crash", "explore", &log, "--max-states", "2", "--results", &results];
+        iopath(&[&few, more, &["--", "sh", script]].concat())
+    };
+    let output = run(&[], &script);
+    assert_eq!(output.status.code(), Some(75), "{}", shown(&output));
+    for (more, why) in [
+        (&["--no-fsck"][..], "fsck: yes, not no"),
+        (&["--outside", "1"], "outside: 0, not 1"),
+        (&["--recover", "kernel"], "recover: ours, not kernel"),
+        (&["--timeout", "3"], "timeout: 30, not 3"),
+        (&["--seed", "2", "--samples", "3"], "samples: 12, not 3; seed: 1, not 2"),
+    ] {
+        let output = run(more, &script);
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", shown(&output));
+        assert!(shown(&output).contains(why), "{more:?}: {}", shown(&output));
+    }
+    std::fs::write(&script, "exit 1").unwrap();
+    let output = run(&[], &script);
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+    assert!(shown(&output).contains("content of the check: "), "{}", shown(&output));
+    std::fs::write(&script, "exit 0").unwrap();
+    assert_eq!(run(&[], &script).status.code(), Some(75));
 }

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use base::Nanos;
 use clap::Args;
 use crash::explore::State;
+use crash::finding::{FINDINGS, KINDS_MAX};
 use crash::story::{Story, story};
 use crash::{Disk, Exploration, Judge, Kind, Limits, Log, Outcome, Refusal, Rules};
 use fuse::Signals;
@@ -25,7 +26,7 @@ use super::merge::INCOMPLETE;
 use super::orphans::Adopting;
 use super::place;
 use super::program::Program;
-use super::results::Results;
+use super::results::{Plan, Results};
 use super::words;
 use crate::app::App;
 use crate::cmd::lab::parse_shard;
@@ -67,6 +68,9 @@ pub struct Options {
     /// Writes that are lost, left or torn alone at each place, at most
     #[arg(long, value_name = "NUMBER", default_value_t = 64)]
     singles: u32,
+    /// Show at most this many kinds of findings
+    #[arg(long, value_name = "NUMBER", default_value_t = FINDINGS, value_parser = parse_findings)]
+    findings: usize,
     /// Judge at most this many states
     #[arg(long, value_name = "NUMBER")]
     max_states: Option<u64>,
@@ -157,14 +161,14 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         page.with_context(|| path.display().to_string())
     });
     let page = page.transpose()?;
-    let plan = plan_name(&log, options);
+    let command = words::resolved(&options.check)?;
     let mut results = match &options.results {
-        Some(path) => Some(Results::open(app, path, &plan, &shard)?),
+        Some(path) => Some(Results::open(app, path, plan(&log, kind, options, &command)?, &shard)?),
         None => None,
     };
     let exploration = exploration(kind, options, results.as_ref());
     let program = Arc::new(Program {
-        command: words::resolved(&options.check)?,
+        command,
         limit: Duration::from_secs(options.timeout.into()),
         parent: options.dir.as_deref().map(std::path::absolute).transpose()?,
         known: SpinLock::named("checked trees", Default::default()),
@@ -211,7 +215,8 @@ fn exploration(kind: Kind, options: &Options, results: Option<&Results>) -> Expl
             singles: options.singles,
         },
         shard: (options.shard.number as u64 - 1, options.shard.parts as u64),
-        from: results.map_or(0, Results::next),
+        before: results.map_or_else(Outcome::default, |results| results.before().clone()),
+        findings_max: options.findings,
         states_max: options.max_states.unwrap_or(u64::MAX),
         oracle: options.oracle,
         check: !options.no_fsck,
@@ -222,23 +227,45 @@ fn exploration(kind: Kind, options: &Options, results: Option<&Results>) -> Expl
     }
 }
 
-/// What decides about the numbers of the states, in a line.
-fn plan_name(log: &Log, options: &Options) -> String {
-    let command: Vec<_> = options.check.iter().map(|word| word.to_string_lossy()).collect();
-    format!(
-        "log {:016x}, {} entries of \"{}\", disk {}, seed {}, subsets {}, samples {}, singles {}, \
-         oracle {}, check \"{}\"",
-        log.digest(),
-        log.len(),
-        log.header().command,
-        options.disk,
-        options.seed,
-        options.all_subsets,
-        options.samples,
-        options.singles,
-        options.oracle.map_or_else(|| "none".to_owned(), |rules| rules.to_string()),
-        command.join(" ")
-    )
+/// What decides about the states and what is said of them.
+fn plan(log: &Log, kind: Kind, options: &Options, command: &[OsString]) -> Result<Plan> {
+    let check: Vec<_> = options.check.iter().map(|word| word.to_string_lossy()).collect();
+    let recorded =
+        format!("{:016x} ({} entries of \"{}\")", log.digest(), log.len(), log.header().command);
+    let by_kernel = options.recover.map_or(!kind.is_ours(), |who| who == Recover::Kernel);
+    let options = [
+        ("log", recorded),
+        ("disk", options.disk.to_string()),
+        ("seed", options.seed.to_string()),
+        ("all-subsets", options.all_subsets.to_string()),
+        ("samples", options.samples.to_string()),
+        ("singles", options.singles.to_string()),
+        ("oracle", options.oracle.map_or_else(|| "none".to_owned(), |rules| rules.to_string())),
+        ("fsck", if options.no_fsck { "no" } else { "yes" }.to_owned()),
+        ("outside", options.outside.to_string()),
+        ("recover", if by_kernel { "kernel" } else { "ours" }.to_owned()),
+        ("timeout", options.timeout.to_string()),
+        ("check", format!("\"{}\"", check.join(" "))),
+        ("content of the check", words::content(command)?),
+    ];
+    Ok(options.map(|(name, value)| (name.to_owned(), value)).into())
+}
+
+/// A number of kinds of findings.
+///
+/// # Errors
+/// It is none of those that are kept.
+pub fn parse_findings(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=KINDS_MAX).contains(number));
+    number.ok_or_else(|| format!("not a number from 1 to {KINDS_MAX}"))
+}
+
+/// That there are kinds of findings which are not shown.
+pub fn further(outcome: &Outcome) -> Option<String> {
+    let (all, further) = (outcome.kinds.len(), outcome.further);
+    let known = if all >= KINDS_MAX { "at least " } else { "" };
+    (further > 0)
+        .then(|| format!("and {known}{further} further kinds of findings: --findings {all}"))
 }
 
 /// Explores, with progress on a terminal and results in the file.
@@ -252,16 +279,12 @@ fn explore(
 ) -> Result<Outcome> {
     let mut failed = None;
     let mut shown = app.out.progress("states");
-    let mut last = None;
     let outcome = crash::explore(log, exploration, judge, &mut |outcome| {
-        let (wrong, kinds) = (outcome.wrong, outcome.findings.len());
+        let (wrong, kinds) = (outcome.wrong, outcome.kinds.len());
         let message = format!("{}, {wrong} wrong in {kinds} ways", outcome.judged);
         shown.count(message, outcome.entries as f64 / log.len().max(1) as f64);
         if let (Some(results), None) = (results.as_mut(), &failed) {
-            match results.note(app, outcome) {
-                Ok(whole) => last = Some(whole),
-                Err(error) => failed = Some(error),
-            }
+            failed = results.note(app, outcome).err();
         }
     });
     shown.finish();
@@ -272,7 +295,7 @@ fn explore(
     if let Some(results) = results {
         results.end(app)?;
     }
-    Ok(last.unwrap_or(outcome))
+    Ok(outcome)
 }
 
 fn report(
@@ -295,11 +318,15 @@ fn report(
             "complete": outcome.complete,
             "seconds": took.0 as f64 / 1e9,
             "findings": stories,
+            "further": outcome.further,
         });
         return Ok(app.out.document(&document)?);
     }
     for story in stories {
         app.out.line(story.to_string())?;
+    }
+    if let Some(note) = further(outcome) {
+        app.out.line(note)?;
     }
     let rate = outcome.judged as f64 / (took.0.max(1) as f64 / 1e9);
     let asked = match trees {
@@ -314,7 +341,7 @@ fn report(
         outcome.judged,
         outcome.recovered,
         outcome.wrong,
-        outcome.findings.len(),
+        outcome.findings.len() as u64 + outcome.further,
         if outcome.complete { "" } else { "; not complete" },
     ))?;
     Ok(())

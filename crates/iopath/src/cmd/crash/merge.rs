@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use crash::finding::FINDINGS;
 
-use super::explore::FOUND;
-use super::results::{Line, joined, last};
+use super::explore::{FOUND, further, parse_findings};
+use super::results::{Line, difference, last};
 use crate::app::App;
 use crate::cmd::lab::parse_shard;
 
@@ -23,6 +24,9 @@ pub struct Options {
     /// Results of `iopath crash explore --results`
     #[arg(required = true, value_name = "RESULTS")]
     files: Vec<PathBuf>,
+    /// Show at most this many kinds of findings
+    #[arg(long, value_name = "NUMBER", default_value_t = FINDINGS, value_parser = parse_findings)]
+    findings: usize,
 }
 
 /// Exit status of an exploration that is not complete: come again.
@@ -41,22 +45,27 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         whole = Some(match whole {
             None => line,
             Some(before) if before.plan != line.plan => {
-                bail!("{}: results of {}, not of {}", path.display(), line.plan, before.plan)
+                let how = difference(&line.plan, &before.plan).unwrap_or_default();
+                bail!("{}: these are results of another exploration ({how})", path.display())
             }
             Some(before) if line.shards.iter().any(|shard| before.shards.contains(shard)) => {
                 bail!("{}: shard {} comes twice", path.display(), line.shards.join(", "))
             }
             Some(mut before) => {
                 before.shards.extend(line.shards);
-                before.outcome = joined(before.outcome, line.outcome);
+                before.outcome = before.outcome.join(line.outcome);
                 before
             }
         });
     }
     let mut whole = whole.context("no results")?;
+    whole.outcome.show(options.findings);
     let missing = missing(&whole.shards)?;
     if !missing.is_empty() {
         app.out.note(format!("no results of {}", missing.join(", ")));
+    }
+    if let Some(note) = further(&whole.outcome) {
+        app.out.note(note);
     }
     complete &= missing.is_empty();
     whole.outcome.complete = complete;

@@ -1,23 +1,38 @@
 //! Results in a file: one JSON line for each piece of work, so that a run that was ended goes on,
 //! and the results of shards are merged.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use base::Nanos;
-use crash::{Finding, Outcome};
+use crash::Outcome;
 use serde::{Deserialize, Serialize};
 
 use super::place;
 use crate::app::App;
 
+/// What decides about the states and their verdicts: options by name, and what they are.
+pub type Plan = BTreeMap<String, String>;
+
+/// In what two plans differ, in words.
+pub fn difference(there: &Plan, here: &Plan) -> Option<String> {
+    let names: BTreeSet<&String> = there.keys().chain(here.keys()).collect();
+    let value = |plan: &Plan, name| plan.get(name).map_or_else(|| "none".to_owned(), Clone::clone);
+    let differs = names.into_iter().filter(|name| there.get(*name) != here.get(*name));
+    let words =
+        differs.map(|name| format!("{name}: {}, not {}", value(there, name), value(here, name)));
+    let words: Vec<String> = words.collect();
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
 /// What a line says: everything that was done until then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     /// What was explored: lines of different plans are not put together.
-    pub plan: String,
+    pub plan: Plan,
     /// The shard, `I/N`, from 1; several of a merged result.
     pub shards: Vec<String>,
     /// What was done, from the beginning.
@@ -41,7 +56,11 @@ pub fn last(app: &App, path: &Path) -> Result<Option<Line>> {
             Ok(line) => found = Some(line),
             // A run that was killed may have left half a line, the last one.
             Err(_) if found.is_some() => {}
-            Err(error) => bail!("{}: line {}: {error}", shown(), number + 1),
+            Err(error) => bail!(
+                "{}: line {}: no results of this version of iopath: {error}",
+                shown(),
+                number + 1
+            ),
         }
     }
     Ok(found)
@@ -51,8 +70,6 @@ pub fn last(app: &App, path: &Path) -> Result<Option<Line>> {
 pub struct Results {
     kept: Kept,
     line: Line,
-    /// What earlier runs did.
-    before: Outcome,
 }
 
 /// Nothing can be appended to an object: it has one line, the last.
@@ -69,10 +86,10 @@ impl Results {
     ///
     /// # Errors
     /// It cannot be written, or holds results of another exploration.
-    pub fn open(app: &App, path: &Path, plan: &str, shard: &str) -> Result<Results> {
+    pub fn open(app: &App, path: &Path, plan: Plan, shard: &str) -> Result<Results> {
         let shown = || path.display().to_string();
-        let mut before = Outcome::default();
-        let line = Line { plan: plan.into(), shards: vec![shard.into()], outcome: before.clone() };
+        let outcome = Outcome::default();
+        let mut line = Line { plan, shards: vec![shard.into()], outcome };
         let kept = match place::address(path) {
             Some(url) => {
                 place::is_written(url)?;
@@ -85,18 +102,20 @@ impl Results {
             }
         };
         if let Some(earlier) = last(app, path)? {
-            if (&earlier.plan, &earlier.shards) != (&line.plan, &line.shards) {
+            if let Some(how) = difference(&earlier.plan, &line.plan) {
                 bail!(
-                    "{}: these are results of {}, part {}; this is {plan}, part {shard}: give \
-                     another file, or remove it",
-                    shown(),
-                    earlier.plan,
-                    earlier.shards.join(" and ")
+                    "{}: these are results of another exploration ({how}): give another file, or \
+                     remove it",
+                    shown()
                 );
             }
-            before = earlier.outcome;
+            if earlier.shards != line.shards {
+                let part = earlier.shards.join(" and ");
+                bail!("{}: these are results of part {part}, not of {shard}", shown());
+            }
+            line.outcome = earlier.outcome;
         }
-        let mut results = Results { kept, line, before };
+        let mut results = Results { kept, line };
         if let Kept::File(file) = &mut results.kept
             && file.seek(SeekFrom::End(0)).with_context(shown)? > 0
         {
@@ -105,18 +124,17 @@ impl Results {
         Ok(results)
     }
 
-    /// The state at which this run goes on.
-    pub fn next(&self) -> u64 {
-        self.before.next
+    /// What earlier runs did: this one goes on there.
+    pub fn before(&self) -> &Outcome {
+        &self.line.outcome
     }
 
-    /// Writes what was done so far, and answers it together with earlier runs.
+    /// Writes what was done so far, by earlier runs too.
     ///
     /// # Errors
     /// Writing failed.
-    pub fn note(&mut self, app: &App, outcome: &Outcome) -> Result<Outcome> {
-        let whole = joined(self.before.clone(), outcome.clone());
-        self.line.outcome.clone_from(&whole);
+    pub fn note(&mut self, app: &App, outcome: &Outcome) -> Result<()> {
+        self.line.outcome.clone_from(outcome);
         let line = self.line()?;
         let now = app.cx.now();
         match &mut self.kept {
@@ -128,7 +146,7 @@ impl Results {
                 }
             }
         }
-        Ok(whole)
+        Ok(())
     }
 
     /// Nothing more comes: an object gets its last line.
@@ -146,38 +164,5 @@ impl Results {
         let mut text = serde_json::to_vec(&self.line)?;
         text.push(b'\n');
         Ok(text)
-    }
-}
-
-/// Two parts of one exploration together.
-pub fn joined(first: Outcome, second: Outcome) -> Outcome {
-    let mut findings = first.findings;
-    for finding in second.findings {
-        let look = finding.look();
-        match findings.iter_mut().find(|known| known.look() == look) {
-            Some(known) if *known != finding => {
-                let also = known.also + finding.also + 1;
-                if finding.index < known.index {
-                    *known = Finding { also, ..finding };
-                } else {
-                    known.also = also;
-                }
-            }
-            Some(_) => {}
-            None => findings.push(finding),
-        }
-    }
-    findings.sort_by_key(|finding| finding.index);
-    Outcome {
-        planned: first.planned.max(second.planned),
-        distinct: first.distinct.max(second.distinct),
-        judged: first.judged + second.judged,
-        recovered: first.recovered + second.recovered,
-        asked: first.asked + second.asked,
-        entries: first.entries.max(second.entries),
-        wrong: first.wrong + second.wrong,
-        findings,
-        complete: second.complete,
-        next: first.next.max(second.next),
     }
 }

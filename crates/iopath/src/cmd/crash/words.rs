@@ -6,8 +6,9 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use rustix::fs::{Access, access};
+use xxhash_rust::xxh3::Xxh3;
 
 /// The words of a command with its program as an absolute path: a relative one is looked for where
 /// the user is, a bare name in `$PATH`.
@@ -39,6 +40,30 @@ pub fn resolved(words: &[OsString]) -> Result<Vec<OsString>> {
         bail!("{name}: its first line names {}: there is no such program", missing.display());
     }
     Ok(std::iter::once(program.into()).chain(words[1..].iter().cloned()).collect())
+}
+
+/// A hash of what a command runs that may change below its name: its program, or, where that is one
+/// of `$PATH`, the script that is its first argument with an absolute path; `none` without either.
+///
+/// # Errors
+/// It cannot be read.
+pub fn content(command: &[OsString]) -> Result<String> {
+    let Some((program, arguments)) = command.split_first() else { return Ok("none".to_owned()) };
+    let folder = Path::new(program).parent();
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let of_the_host = std::env::split_paths(&folders).any(|path| Some(&*path) == folder);
+    let is_script = |word: &&OsString| Path::new(word).is_absolute() && Path::new(word).is_file();
+    let file = if of_the_host { arguments.iter().find(is_script) } else { Some(program) };
+    let Some(path) = file else { return Ok("none".to_owned()) };
+    let mut hash = Xxh3::new();
+    let mut file = File::open(path).with_context(|| path.display().to_string())?;
+    let mut part = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut part).with_context(|| path.display().to_string())? {
+            0 => return Ok(format!("{:016x}", hash.digest())),
+            len => hash.update(&part[..len]),
+        }
+    }
 }
 
 /// Bytes of a script in which Linux looks for its interpreter.
