@@ -107,6 +107,29 @@ fn flags(sectors: &str, index: usize, log: &Log, part: &str) -> Result<Vec<bool>
     Ok(flags)
 }
 
+/// The two sectors of ext4's superblock.
+const SUPERBLOCK: [u64; 2] = [2, 3];
+
+/// What Linux said of an ext4 that it did not mount, with the reason where the cut has torn its
+/// superblock.
+pub(crate) fn torn_superblock(log: &Log, cut: &Cut, said: String) -> String {
+    let torn = |(index, there): &&(usize, Vec<bool>)| {
+        let start = log.writes().entries[*index].start().0;
+        let half = |sector: u64| there.get(sector.checked_sub(start)? as usize).copied();
+        let [first, second] = SUPERBLOCK.map(half);
+        // One that the write does not reach is as it was.
+        first.unwrap_or(false) != second.unwrap_or(false)
+    };
+    match cut.torn.iter().find(torn) {
+        Some((index, _)) => format!(
+            "{said}: the superblock is torn between its two sectors (entry {index}); it has one \
+             checksum, and Linux refuses it, which is the kernel's own limit on disks that tear \
+             writes by the sector (--disk nvme-awun=4K is one that does not)"
+        ),
+        None => said,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use rt::{Cx, World, WorldConfig};
 use vfs::FileSystem;
 
+use crate::cut::torn_superblock;
 use crate::disk::Disk;
 use crate::finding::{FINDINGS, Findings};
 use crate::fold::{Checks, Visits};
@@ -398,7 +399,12 @@ impl<'a> Run<'a> {
         let image = HostImage::new(medium).map_err(damaged)?;
         let kind = self.how.kind;
         let judged = image.mounted(kind, |dir| self.judge.judge_mounted(dir, state));
-        let judged = judged.map_err(damaged)?;
+        let judged = judged.map_err(|refusal| match (refusal, kind) {
+            (Refusal::State(said), Kind::Ext4) => {
+                damaged(Refusal::State(torn_superblock(self.log, state.cut, said)))
+            }
+            (refusal, _) => damaged(refusal),
+        })?;
         if self.asked(state.index) {
             self.judge.ask(kind, &image).map_err(damaged)?;
         }
