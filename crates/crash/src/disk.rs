@@ -1,9 +1,11 @@
 //! Models of disks: what of the unflushed writes a power cut may lose or tear.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
 use base::unit::{SECTOR_SIZE, parse_size};
+use device::Cut;
 
 use crate::log::Log;
 
@@ -54,10 +56,38 @@ impl Disk {
             _ => log.writes().volatile_in(part),
         }
     }
+}
 
-    /// May the disk lose any of what it may lose, and keep the rest?
-    pub fn any_order(self) -> bool {
-        matches!(self, Disk::VolatileCache | Disk::Atomic(_) | Disk::Lying)
+impl Disk {
+    /// May a power cut on this disk leave what `cut` says, of which the writes in flight are not
+    /// looked at? Those that are lost are in order.
+    pub fn allows(self, log: &Log, cut: &Cut) -> bool {
+        let is_lost = |index: &usize| cut.drop.binary_search(index).is_ok();
+        match self {
+            Disk::VolatileCache | Disk::Atomic(_) | Disk::Lying => true,
+            Disk::Protected => cut.drop.is_empty(),
+            Disk::Barrier => {
+                let at_stake = self.at_stake(log, cut.upto);
+                let (kept, lost) = at_stake.split_at(at_stake.len().saturating_sub(cut.drop.len()));
+                let last = |(index, _): &(usize, Vec<bool>)| {
+                    *index >= cut.upto || kept.last() == Some(index)
+                };
+                lost == cut.drop && cut.torn.iter().all(last)
+            }
+            Disk::Smr(zone) => {
+                let mut broken = BTreeSet::new();
+                self.at_stake(log, cut.upto).iter().all(|index| {
+                    let zone = log.writes().entries[*index].start().bytes() / zone;
+                    match is_lost(index) {
+                        true => {
+                            broken.insert(zone);
+                            true
+                        }
+                        false => !broken.contains(&zone),
+                    }
+                })
+            }
+        }
     }
 }
 

@@ -108,8 +108,8 @@ pub trait Judge: Sync {
     /// Looks at the file system.
     ///
     /// # Errors
-    /// What is wrong, in one sentence, where a panic counts as one; or why the host cannot tell,
-    /// which ends the exploration.
+    /// What is wrong, in one sentence, where a panic counts as one; or why the host cannot
+    /// find out, which ends the exploration.
     fn judge(&self, cx: &mut Cx, fs: &Arc<dyn FileSystem>, state: &State) -> Result<(), Refusal>;
 
     /// Hears of each state that is judged, by the hash of what is on the disk, also where one that
@@ -204,8 +204,7 @@ pub fn explore(
                 run.judge_all(&mut batch, &mut found, &mut outcome)?;
                 outcome.next = index + 1;
                 outcome.entries = counted as u64;
-                outcome.kinds = found.kinds().to_vec();
-                outcome.show(how.findings_max);
+                outcome.show_of(&found, how.findings_max);
                 progress(&outcome);
             }
         }
@@ -215,12 +214,8 @@ pub fn explore(
         outcome.next = outcome.planned;
         outcome.entries = log.len() as u64;
     }
-    for alike in found.not_shrunk(how.findings_max) {
-        alike.finding = run.shrink(alike.finding.clone())?;
-        alike.shrunk = true;
-    }
-    outcome.kinds = found.kinds().to_vec();
-    outcome.show(how.findings_max);
+    run.shrink_all(&mut found)?;
+    outcome.show_of(&found, how.findings_max);
     progress(&outcome);
     Ok(outcome)
 }
@@ -411,17 +406,26 @@ impl<'a> Run<'a> {
         judged.map_err(|refusal| refusal.by(Verdict::Refused))
     }
 
+    /// Shrinks the kinds that are shown, as far as they are not yet.
+    fn shrink_all(&self, found: &mut Findings) -> Result<(), OracleError> {
+        for alike in found.not_shrunk(self.how.findings_max) {
+            alike.finding = self.shrink(alike.finding.clone())?;
+            alike.shrunk = true;
+        }
+        Ok(())
+    }
+
     /// Takes losses back as long as the state stays wrong in the same way.
     fn shrink(&self, finding: Finding) -> Result<Finding, OracleError> {
-        if !self.how.disk.any_order() {
-            return Ok(finding); // A milder cut may be none that this disk can make.
-        }
         let mut stable = Stable::new(self.log);
         stable.advance(durable(self.log, &finding.cut))?;
         let stable = Arc::new(stable);
         let mut failed = None;
         let mut message = finding.message.clone();
-        let cut = finding.cut.clone().shrink(|cut| {
+        let mut fails = |cut: &Cut| {
+            if !self.how.disk.allows(self.log, cut) {
+                return false;
+            }
             let medium = match stable.after(cut) {
                 Ok(medium) => medium,
                 Err(error) => {
@@ -441,7 +445,12 @@ impl<'a> Run<'a> {
                     false
                 }
             }
-        });
+        };
+        let mut cut = finding.cut.clone().shrink(&mut fails);
+        if self.how.disk == Disk::Barrier {
+            // The last write may be torn: losses behind it are taken back when it is whole.
+            cut = cut.shrink(&mut fails);
+        }
         match failed {
             Some(error) => Err(error),
             None => Ok(Finding { cut, message, ..finding }),

@@ -1,7 +1,7 @@
 //! What an exploration found: states that fail alike are one finding.
 //!
-//! The list is a function of the states alone, so that one run, runs that go on, and shards that are
-//! joined come to the same: each kind is known by what its first state said before it was shrunk,
+//! The list is a function of the states alone, so that one run, runs that go on, and joined shards
+//! come to the same: each kind is known by what its first state said before it was shrunk,
 //! kinds are in the order of their first states, and the first few of them are shrunk.
 
 use base::map::HashMap;
@@ -96,8 +96,8 @@ pub struct Outcome {
     pub asked: u64,
     /// States that are wrong.
     pub wrong: u64,
-    /// What is wrong, by its first state: the kinds that are shown. Those that look alike with fewer
-    /// losses are one.
+    /// What is wrong, by its first state: the kinds that are shown. Those that look alike with
+    /// fewer losses are one.
     pub findings: Vec<Finding>,
     /// Kinds that are known and not among these.
     #[serde(default)]
@@ -115,6 +115,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Takes what was found, and shows the first `most` kinds.
+    pub(crate) fn show_of(&mut self, found: &Findings, most: usize) {
+        self.kinds.clone_from(&found.kinds);
+        self.show(most);
+    }
+
     /// Shows the first `most` kinds, and counts the others.
     pub fn show(&mut self, most: usize) {
         let shown = &self.kinds[..most.min(self.kinds.len())];
@@ -166,10 +172,6 @@ impl Findings {
     pub(crate) fn new(kinds: Vec<Alike>) -> Findings {
         let places = kinds.iter().enumerate().map(|(at, alike)| (alike.look.clone(), at));
         Findings { places: places.collect(), kinds }
-    }
-
-    pub(crate) fn kinds(&self) -> &[Alike] {
-        &self.kinds
     }
 
     /// The first `most` kinds, as far as they are not shrunk yet.

@@ -1,7 +1,7 @@
 //! Programs that keep their promises pass, and programs with the classic mistakes are found, on
 //! ext4 and on XFS.
 
-use crash::{Crash, Disk, Fs, Kind, Limits, Result};
+use crash::{Crash, Disk, Format, Fs, Kind, Limits, Result};
 
 /// Replaces a file the way that is known to be right: temp, fsync, rename, fsync of the directory.
 fn save(fs: &mut Fs, content: &[u8], sync_file: bool, sync_dir: bool) -> Result<()> {
@@ -239,7 +239,7 @@ fn looks(fs: &mut Fs) -> Result<()> {
 fn shards_and_runs_that_go_on_find_the_same_kinds() {
     let test = Crash::on(Kind::Ext4).limits(small()).disk(Disk::Lying);
     let log = test.record(|fs| {
-        for round in 1..=4u8 {
+        for round in 1..=6u8 {
             save(fs, &[round; 6000], round % 2 == 0, round == 3)?;
             fs.mark(&format!("saved {round}"));
         }
@@ -279,4 +279,41 @@ fn shards_and_runs_that_go_on_find_the_same_kinds() {
     assert_eq!(first_kinds(&joined), first_kinds(&whole));
     assert_eq!((&joined.findings, joined.further), (&whole.findings, whole.further));
     assert_eq!((joined.judged, joined.wrong), (whole.judged, whole.wrong));
+}
+
+/// On disks that keep an order, findings had all their losses: fewer are found, and they are ones
+/// that the disk allows.
+#[test]
+fn findings_of_disks_that_keep_an_order_are_shrunk() {
+    let write = |fs: &mut Fs, content: u8| {
+        ["/a", "/b", "/c"].into_iter().try_for_each(|path| fs.write_at(path, 0, &[content; 4096]))
+    };
+    for disk in [Disk::Barrier, Disk::Smr(1 << 20)] {
+        // Without a journal nothing flushes what is written in time.
+        let fstype = ext4::FsType::Ext2;
+        let format = Format::Ext4(ext4::MkfsOptions { fstype, ..Default::default() });
+        let test = Crash::on(Kind::Ext4).format(format).limits(small()).disk(disk);
+        let (log, outcome) = test.find(
+            |fs| {
+                ["/a", "/b", "/c"].into_iter().try_for_each(|path| fs.write(path, &[1; 65536]))?;
+                fs.sync()?;
+                write(fs, 2)?;
+                fs.sleep_ms(60_000);
+                fs.mark("done");
+                Ok(())
+            },
+            |fs| match (fs.read("/a"), fs.read("/c")) {
+                (Ok(a), Ok(c)) if fs.held("done") && a.first() > c.first() => {
+                    Err("c is older than a".into())
+                }
+                _ => Ok(()),
+            },
+        );
+        // The first that is found has only the write of a.
+        let fewer = |finding: &crash::Finding| {
+            assert!(disk.allows(&log, &finding.cut), "{disk}: {finding:?}");
+            finding.cut.drop.len() + 1 < disk.at_stake(&log, finding.cut.upto).len()
+        };
+        assert!(outcome.findings.iter().any(fewer), "{disk}: {:?}", outcome.findings);
+    }
 }

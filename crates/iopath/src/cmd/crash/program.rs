@@ -14,8 +14,8 @@ use base::map::HashMap;
 use crash::explore::State;
 use crash::extract::{ExtractError, extract};
 use crash::tree::tree_hash;
-use fuse::Signals;
 use crash::{Judge, Refusal};
+use fuse::Signals;
 use rt::{Cx, SpinLock};
 use vfs::FileSystem;
 
