@@ -592,3 +592,27 @@ fn results_of_other_options_are_refused() {
     std::fs::write(&script, "exit 0").unwrap();
     assert_eq!(run(&[], &script).status.code(), Some(75));
 }
+
+/// What a process that was killed had left stayed for ever. What a living one has made, or one that
+/// is of another namespace and holds it locked, stays.
+#[test]
+fn what_a_killed_exploration_left_is_removed_by_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "sync");
+    let scratch = dir.path().join("scratch");
+    let mut ended = Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let (gone, own) = (ended.id(), std::process::id());
+    let names = [format!("iopath-crash-{gone}-1"), format!("iopath-crash-{gone}-2")];
+    let others = [format!("iopath-crash-{own}-1"), "iopath-crash-x-1".to_owned()];
+    for name in names.iter().chain(&others) {
+        std::fs::create_dir_all(scratch.join(name).join("tree")).unwrap();
+    }
+    let held = std::fs::File::open(scratch.join(&names[1])).unwrap();
+    held.try_lock().unwrap();
+    let place = scratch.display().to_string();
+    let output = iopath(&["crash", "explore", &log, "--max-states", "1", "--dir", &place]);
+    assert_eq!(output.status.code(), Some(75), "{}", shown(&output));
+    let there = |name: &String| scratch.join(name).exists();
+    assert!(!there(&names[0]) && there(&names[1]) && others.iter().all(there));
+}

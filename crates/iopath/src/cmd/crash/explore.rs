@@ -21,6 +21,7 @@ use serde_json::json;
 use vfs::FileSystem;
 
 use super::again;
+use super::directory::remove_left;
 use super::interrupt;
 use super::merge::INCOMPLETE;
 use super::orphans::Adopting;
@@ -144,6 +145,7 @@ pub const FOUND: u8 = 1;
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     // Before there is any other thread.
     interrupt::watch(Signals::block(), options.dir.as_deref());
+    remove_left(options.dir.as_deref());
     let shown = options.log.display().to_string();
     let log = place::open_log(app, &options.log)?;
     if let Some(bytes) = log.cut_short() {

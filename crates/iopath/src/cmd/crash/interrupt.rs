@@ -8,6 +8,7 @@ use std::time::Duration;
 use fuse::Signals;
 use rustix::process::{Signal, kill_process, kill_process_group};
 
+use super::directory::places;
 use super::merge::INCOMPLETE;
 use super::orphans::{Child, children};
 
@@ -30,9 +31,7 @@ pub fn unless_ended<T>(make: impl FnOnce() -> T) -> T {
 /// `parent` is where the user wants directories to be made.
 #[allow(clippy::disallowed_methods, reason = "a signal is waited for beside all tasks")]
 pub fn watch(signals: Signals, parent: Option<&Path>) {
-    let mut places: Vec<PathBuf> = parent.map(Path::to_owned).into_iter().collect();
-    places.extend(std::env::var_os("TMPDIR").map(PathBuf::from));
-    places.extend(["/dev/shm".into(), std::env::temp_dir()]);
+    let places = places(parent);
     std::thread::spawn(move || {
         let signal = signals.wait();
         let _kept = GOING_ON.write();
