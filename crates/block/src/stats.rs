@@ -66,6 +66,11 @@ impl LatencyHistogram {
         self.count
     }
 
+    /// All of them together, at most 584 years.
+    pub fn total(&self) -> Nanos {
+        Nanos(u64::try_from(self.total).unwrap_or(u64::MAX))
+    }
+
     /// The mean, exactly; zero where nothing was counted.
     pub fn mean(&self) -> Nanos {
         Nanos((self.total / self.count.max(1) as u128) as u64)

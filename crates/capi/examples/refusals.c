@@ -49,6 +49,19 @@ int main(int argc, char **argv)
 	       iopath_getxattr(fs, "/f", "user.x", NULL, 0));
 	expect("an attribute", 0, iopath_setxattr(fs, "/f", "user.x", &byte, 1));
 	expect("its length", 1, iopath_getxattr(fs, "/f", "user.x", NULL, 0));
+	char names[16];
+	expect("no attributes", 0, iopath_listxattr(fs, "/", (uint8_t *)names, sizeof names));
+	expect("names of a file that is not there", -ENOENT, iopath_listxattr(fs, "/g", NULL, 0));
+	expect("the length of names", 7, iopath_listxattr(fs, "/f", NULL, 0));
+	expect("names, cut", 7, iopath_listxattr(fs, "/f", (uint8_t *)text, sizeof text));
+	expect("the part that fits", 0, memcmp(text, "user", 4));
+	expect("a second attribute", 0, iopath_setxattr(fs, "/f", "user.y", &byte, 1));
+	expect("names", 14, iopath_listxattr(fs, "/f", (uint8_t *)names, sizeof names));
+	expect("each is there", 0,
+	       memcmp(names, "user.x\0user.y", 14) && memcmp(names, "user.y\0user.x", 14));
+	expect("remove", 0, iopath_removexattr(fs, "/f", "user.y"));
+	expect("remove again", -ENODATA, iopath_removexattr(fs, "/f", "user.y"));
+	expect("the other stays", 7, iopath_listxattr(fs, "/f", NULL, 0));
 	struct iopath_time none = { .nanoseconds = 1000000000 };
 	expect("a time that is none", -EINVAL, iopath_utimens(fs, "/f", &none, &none));
 	expect("a directory that is not empty", 0, iopath_mkdir(fs, "/d", 0700));

@@ -520,6 +520,19 @@ int64_t iopath_getxattr(const struct iopath_fs *fs,
                         size_t count);
 
 /**
+ * The names of all extended attributes, with their prefixes and each with a zero behind it, in no
+ * particular order: their length in bytes, which may be more than `count`; as much of it as there
+ * is room for is copied. The last name may then be cut. A file without attributes has 0 bytes.
+ *
+ * # Safety
+ * See the head of the header; `buffer` is memory of `count` bytes.
+ */
+int64_t iopath_listxattr(const struct iopath_fs *fs,
+                         const char *name,
+                         uint8_t *buffer,
+                         size_t count);
+
+/**
  * Sets an extended attribute, `key` with its prefix (user.x).
  *
  * # Safety
@@ -530,6 +543,16 @@ int iopath_setxattr(const struct iopath_fs *fs,
                     const char *key,
                     const uint8_t *value,
                     size_t count);
+
+/**
+ * Removes an extended attribute, `key` with its prefix (user.x).
+ *
+ * Errors: -ENODATA: the file has none of this name.
+ *
+ * # Safety
+ * See the head of the header.
+ */
+int iopath_removexattr(const struct iopath_fs *fs, const char *name, const char *key);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -29,9 +29,9 @@ pub use fs::{
     iopath_check, iopath_close, iopath_fs, iopath_mkfs, iopath_open, iopath_statfs, iopath_sync,
 };
 pub use names::{
-    iopath_chmod, iopath_chown, iopath_getattr, iopath_getxattr, iopath_link, iopath_mkdir,
-    iopath_readlink, iopath_rename, iopath_rmdir, iopath_setxattr, iopath_symlink, iopath_unlink,
-    iopath_utimens,
+    iopath_chmod, iopath_chown, iopath_getattr, iopath_getxattr, iopath_link, iopath_listxattr,
+    iopath_mkdir, iopath_readlink, iopath_removexattr, iopath_rename, iopath_rmdir,
+    iopath_setxattr, iopath_symlink, iopath_unlink, iopath_utimens,
 };
 pub use types::{
     iopath_dirent, iopath_mkfs_options, iopath_open_options, iopath_space, iopath_stat, iopath_time,

@@ -249,6 +249,29 @@ pub unsafe extern "C" fn iopath_getxattr(
     })
 }
 
+/// The names of all extended attributes, with their prefixes and each with a zero behind it, in no
+/// particular order: their length in bytes, which may be more than `count`; as much of it as there
+/// is room for is copied. The last name may then be cut. A file without attributes has 0 bytes.
+///
+/// # Safety
+/// See the head of the header; `buffer` is memory of `count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iopath_listxattr(
+    fs: *const iopath_fs,
+    name: *const c_char,
+    buffer: *mut u8,
+    count: usize,
+) -> i64 {
+    run(|| {
+        // SAFETY: pointers of the caller, as the header says.
+        let buffer = unsafe { bytes_mut(buffer, count)? };
+        // SAFETY: as above.
+        let mut names = unsafe { on(fs, name, |fs, name| fs.xattrs(name)) }?;
+        names.iter_mut().for_each(|name| name.push(0));
+        Ok(copy(&names.concat(), buffer))
+    })
+}
+
 /// Sets an extended attribute, `key` with its prefix (user.x).
 ///
 /// # Safety
@@ -266,5 +289,25 @@ pub unsafe extern "C" fn iopath_setxattr(
         let (key, value) = unsafe { (text(key)?, bytes(value, count)?) };
         // SAFETY: as above.
         unsafe { on(fs, name, |fs, name| fs.set_xattr(name, key, value)) }
+    })
+}
+
+/// Removes an extended attribute, `key` with its prefix (user.x).
+///
+/// Errors: -ENODATA: the file has none of this name.
+///
+/// # Safety
+/// See the head of the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iopath_removexattr(
+    fs: *const iopath_fs,
+    name: *const c_char,
+    key: *const c_char,
+) -> c_int {
+    done(|| {
+        // SAFETY: pointers of the caller, as the header says.
+        let key = unsafe { text(key)? };
+        // SAFETY: as above.
+        unsafe { on(fs, name, |fs, name| fs.remove_xattr(name, key)) }
     })
 }

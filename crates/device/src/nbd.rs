@@ -20,5 +20,5 @@ pub use client::{Patience, connect, connect_patiently};
 pub use dial::NbdError;
 pub use handshake::{Export, Handshake, Settled};
 pub use map::{Allocation, FileMap};
-pub use server::{Limits, Served, serve};
-pub use stream::{Address, Listener, Stream};
+pub use server::{Limits, Observer, Served, serve};
+pub use stream::{Address, Listener, ServerPlace, Stream};

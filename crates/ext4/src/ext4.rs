@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 
 use base::{Errno, Ino};
 use block::Queue;
-use cache::{Backing, BufferCache};
+use cache::{Backing, BufferCache, PageCache};
 use jbd2::{Journal, RecoveryReport};
 use rt::{Cx, Mutex};
 use vfs::NameCache;
@@ -144,6 +144,11 @@ impl Ext4 {
     /// What the journal has done since the mount; `None` without one.
     pub fn journal_stats(&self) -> Option<jbd2::JournalStats> {
         self.sb.journal().map(|journal| journal.stats())
+    }
+
+    /// The pages of files, and their counters.
+    pub fn page_cache(&self) -> &Arc<PageCache> {
+        self.inodes.backing.cache()
     }
 
     /// The metadata buffers: their counters.

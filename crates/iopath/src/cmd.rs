@@ -43,6 +43,7 @@ pub mod serve_nfs;
 pub mod shell;
 pub mod stat;
 pub mod sync;
+pub mod top;
 pub mod touch;
 pub mod trace;
 pub mod tree;

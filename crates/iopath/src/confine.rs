@@ -47,7 +47,7 @@ pub enum Work {
 pub fn work_of(commands: &[String]) -> Option<Work> {
     Some(match commands.first()?.as_str() {
         "info" | "ls" | "tree" | "stat" | "cat" | "df" | "du" | "find" | "manifest" | "check"
-        | "scan" | "which" => Work::Look,
+        | "diff" | "scan" | "which" => Work::Look,
         "mkdir" | "mv" | "rm" | "ln" | "chmod" | "chown" | "mknod" | "touch" | "truncate"
         | "xattr" | "chattr" | "encrypt" | "verity" | "quota" | "replay" => Work::Change,
         "repair" | "resize" | "tune" | "undelete" | "push" | "metadump" => Work::Make,

@@ -49,6 +49,7 @@ mod interrupt;
 mod journal_arg;
 pub mod keys;
 mod losses;
+pub mod metrics;
 pub mod mount_arg;
 mod mount_helper;
 mod nfs_target;

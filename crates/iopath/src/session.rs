@@ -27,12 +27,21 @@ pub struct Session {
     pub names: Namespace,
     /// The same, where it is ext2, ext3 or ext4 that [`mount`] mounted.
     pub ext: Option<Arc<Ext4>>,
+    /// The same, where it is XFS that [`mount`] mounted.
+    pub xfs: Option<Arc<Xfs>>,
 }
 
 impl Session {
     /// A session on a file system that is mounted already.
     pub fn on(target: Target, fs: Arc<dyn FileSystem>) -> Session {
-        Session { target, names: Namespace::new(fs.clone()), fs, ext: None }
+        Session { target, names: Namespace::new(fs.clone()), fs, ext: None, xfs: None }
+    }
+
+    /// What the mount replayed from a journal, in words; none where it had not to.
+    pub fn replayed(&self) -> Option<String> {
+        let ext = self.ext.as_ref().and_then(|fs| fs.recovery());
+        let xfs = self.xfs.as_ref().and_then(|fs| fs.recovery());
+        ext.map(ToString::to_string).or_else(|| xfs.map(ToString::to_string))
     }
 
     /// The attributes of what a path names; a final symlink is followed if `follow`.
@@ -117,7 +126,10 @@ pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Session> {
             let fs = mount_ext(app, storage, write)?;
             Session { ext: Some(fs.clone()), ..Session::on(target, fs) }
         }
-        Known::Xfs => Session::on(target, mount_xfs(app, storage, write)?),
+        Known::Xfs => {
+            let fs = mount_xfs(app, storage, write)?;
+            Session { xfs: Some(fs.clone()), ..Session::on(target, fs) }
+        }
     })
 }
 

@@ -296,6 +296,12 @@ impl Journal {
     pub fn stats(&self) -> JournalStats {
         self.shared.counters.snapshot()
     }
+
+    /// Bytes of the log that are free, of how many; as the journal's task has last left them, and
+    /// both 0 where nothing is written.
+    pub fn space(&self) -> [u64; 2] {
+        [0, 1].map(|at: usize| self.shared.log_bytes[at].load(Ordering::Relaxed))
+    }
 }
 
 impl Drop for Journal {

@@ -91,6 +91,8 @@ pub(crate) struct Shared {
     /// The journal's task, for work.
     pub wait_task: WaitQueue,
     pub counters: Counters,
+    /// Free bytes of the log, and all: as its task has left them. 0 before there is one.
+    pub log_bytes: [AtomicU64; 2],
 }
 impl Shared {
     pub fn new(cache: Arc<BufferCache>, options: JournalOptions, log: &Log) -> Arc<Shared> {
@@ -123,6 +125,7 @@ impl Shared {
             wait_commit: WaitQueue::default(),
             wait_task: WaitQueue::default(),
             counters: Counters::default(),
+            log_bytes: Default::default(),
             options,
         })
     }

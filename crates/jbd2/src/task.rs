@@ -47,6 +47,7 @@ pub(crate) fn run(cx: &mut Cx, shared: &Arc<Shared>, log: Log) {
     let pending = Checkpoint::default();
     let mut task = Task { shared, log, pending, flight: None, abort_noted: false };
     loop {
+        task.note_space();
         match task.wait(cx) {
             Work::Commit => task.commit(cx),
             Work::Flush => task.flush(cx),
@@ -65,6 +66,14 @@ pub(crate) fn run(cx: &mut Cx, shared: &Arc<Shared>, log: Log) {
 }
 
 impl Task {
+    fn note_space(&self) {
+        let block = u64::from(self.log.device.block_size);
+        let blocks = [self.log.free(), self.log.capacity()];
+        for (bytes, blocks) in self.shared.log_bytes.iter().zip(blocks) {
+            bytes.store(block * u64::from(blocks), Ordering::Relaxed);
+        }
+    }
+
     fn wait(&mut self, cx: &mut Cx) -> Work {
         let shared = self.shared.clone();
         let interval = shared.options.commit_interval;

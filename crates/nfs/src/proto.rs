@@ -56,6 +56,32 @@ impl Proc {
     /// How many there are.
     pub const COUNT: usize = 22;
 
+    /// Their names, in order.
+    pub const NAMES: [&str; Proc::COUNT] = [
+        "null",
+        "getattr",
+        "setattr",
+        "lookup",
+        "access",
+        "readlink",
+        "read",
+        "write",
+        "create",
+        "mkdir",
+        "symlink",
+        "mknod",
+        "remove",
+        "rmdir",
+        "rename",
+        "link",
+        "readdir",
+        "readdirplus",
+        "fsstat",
+        "fsinfo",
+        "pathconf",
+        "commit",
+    ];
+
     /// All of them, in order.
     pub const ALL: [Proc; Proc::COUNT] = [
         Proc::Null,

@@ -87,6 +87,22 @@ pub struct Xfs {
 }
 
 impl Xfs {
+    /// What the log has done since the mount; none for a mount that does not write.
+    pub fn log_stats(&self) -> Option<crate::log::LogStats> {
+        self.write.as_ref().map(|writer| writer.log.stats())
+    }
+
+    /// Bytes of the log that are free, of how many; none for a mount that does not write.
+    pub fn log_space(&self) -> Option<[u64; 2]> {
+        let space = self.write.as_ref().map(|writer| writer.log.grant.space());
+        space.map(|(free, all)| [free, all])
+    }
+
+    /// The counters of the pages of files.
+    pub fn page_stats(&self) -> cache::PageCacheStats {
+        self.backing.cache().stats()
+    }
+
     /// What formatting buffers took since the mount: where [`MountOptions::iop_stats`] asked for
     /// it.
     pub fn iop_stats(&self) -> Option<crate::log::IopStats> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use base::Nanos;
+use base::{Errno, Nanos};
 use block::Queue;
 use rt::Cx;
 
@@ -36,6 +36,13 @@ impl Default for Limits {
     }
 }
 
+/// Hears of every request that was carried out.
+pub trait Observer: Send + Sync {
+    /// A request of this kind ([`wire::cmd`](super::wire::cmd)) and length is done, after this time
+    /// without that of its data on the way.
+    fn done(&self, kind: u16, bytes: u64, took: Nanos, failed: Option<Errno>);
+}
+
 /// What is served, and how.
 pub struct Served {
     /// The device.
@@ -46,6 +53,8 @@ pub struct Served {
     pub allocation: Option<Box<dyn Allocation>>,
     /// Of all clients together.
     pub limits: Limits,
+    /// Hears of requests, where there is one.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Served {
@@ -64,7 +73,7 @@ impl Served {
         }
         let block_size = [info.logical_block, info.physical_block, LEN_MAX];
         let export = Export { name: name.to_owned(), size: info.bytes(), flags, block_size };
-        Served { queue, export, allocation: None, limits: Limits::default() }
+        Served { queue, export, allocation: None, limits: Limits::default(), observer: None }
     }
 }
 

@@ -14,10 +14,9 @@ use vfs::FileSystem;
 
 use crate::app::{App, MountWord};
 use crate::confine::{self, Needs, Work};
-use crate::nfs_target;
+use crate::metrics::Watch;
 use crate::notify::Manager;
-use crate::session::{self, Session};
-use crate::storage::{Known, Storage};
+use crate::session;
 use crate::target::Target;
 
 /// Mount an image in the host's tree of directories (FUSE), without root where fusermount3 is
@@ -29,6 +28,7 @@ use crate::target::Target;
   iopath mount -o ro,allow_other disk.img /mnt
   iopath mount -o fakeroot rootfs.img m  edit an image as if you were its root
   iopath mount nfs://server/export m     an export of an NFS server
+  iopath mount --metrics 9478 disk.img /mnt ; curl -s localhost:9478/metrics
 Options of -o beside those of the file system: ro, rw, allow_other, allow_root,
 default_permissions (always, but with fakeroot), fakeroot, suid, dev, noexec, nowriteback,
 fsname=NAME, threads=NUMBER, spin=MICROSECONDS, io_uring, awake, noawake (no processor of the
@@ -50,6 +50,8 @@ pub struct Options {
     /// The keeper of a mount: does what the locked process cannot
     #[arg(long, hide = true)]
     keeper: bool,
+    #[command(flatten)]
+    watch: Watch,
 }
 
 /// What the process in the background says when it serves.
@@ -81,15 +83,19 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         fuse::keep(&dir, &how)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let listening = options.watch.listen()?;
     let manager = Manager::connect();
     let log = options.background.then(SystemLog::connect).flatten();
     let keeper = lock(app, &target, how.read_only)?;
-    let (fs, replayed) = mount(app, &target, !how.read_only)?;
-    let session = Session::on(target.clone(), fs.clone());
-    let kept = fs.clone();
-    if let Some(replayed) = replayed {
+    let mut session = session::open(app, &target, !how.read_only)?;
+    if let Some(replayed) = session.replayed() {
         app.out.note(format!("{target}: was not unmounted cleanly: {replayed}"));
     }
+    if let Some(listening) = listening {
+        let metrics = listening.measured(app, "mount", &mut session);
+        listening.serve(app, metrics);
+    }
+    let (fs, kept) = (session.fs.clone(), session.fs.clone());
     let outside = Outside { dir: &options.dir, keeper, background: options.background, manager };
     let served = serve(app, fs, outside, &how, signals);
     let closed = session::close(app, session);
@@ -108,30 +114,6 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             .note(format!("{target}: {signal} while programs used it: what they wrote is there"));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Mounts a target; returns what was replayed, where something was.
-fn mount(
-    app: &mut App,
-    target: &Target,
-    write: bool,
-) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
-    if let Some(fs) = nfs_target::mount(app, target, write)? {
-        return Ok((fs, None));
-    }
-    let storage = Storage::open(app, target, write)?;
-    Ok(match storage.must_be_known(app)? {
-        Known::Ext => {
-            let fs = session::mount_ext(app, &storage, write)?;
-            let replayed = fs.recovery().map(|report| report.to_string());
-            (fs, replayed)
-        }
-        Known::Xfs => {
-            let fs = session::mount_xfs(app, &storage, write)?;
-            let replayed = fs.recovery().map(|report| report.to_string());
-            (fs, replayed)
-        }
-    })
 }
 
 /// The host's side of a mount.

@@ -18,6 +18,7 @@ use serde_json::json;
 use super::crash::marks::Marks;
 use crate::app::{App, at};
 use crate::confine::{self, Needs, Work, folder_of};
+use crate::metrics::{Listening, Metrics, Watch};
 use crate::notify::Manager;
 use crate::recognise::Content;
 use crate::sim::{SimTarget, is_sim};
@@ -59,6 +60,8 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
         value_parser = clap::value_parser!(u32).range(1..))]
     handshake: u32,
+    #[command(flatten)]
+    watch: Watch,
 }
 
 /// Runs `serve nbd` until SIGINT or SIGTERM; then everything is flushed.
@@ -76,7 +79,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         None => Listener::bind(&options.listen).with_context(|| options.listen.clone())?,
     };
     let socket = listener.socket();
-    let result = listen(app, options, &target, listener, &Outer { signals, manager });
+    let watched = options.watch.listen()?;
+    let outer = Outer { signals, manager, watched };
+    let result = listen(app, options, &target, listener, outer);
     if let Some(socket) = socket {
         let _gone_already = std::fs::remove_file(socket);
     }
@@ -87,6 +92,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 struct Outer {
     signals: Signals,
     manager: Manager,
+    watched: Option<Listening>,
 }
 
 fn listen(
@@ -94,7 +100,7 @@ fn listen(
     options: &Options,
     target: &str,
     listener: Listener,
-    outer: &Outer,
+    outer: Outer,
 ) -> Result<ExitCode> {
     let work = if options.write { Work::Change } else { Work::Look };
     let mut needs = Needs::of_words(std::slice::from_ref(&options.target), work);
@@ -122,6 +128,11 @@ fn listen(
         handshake: Nanos::from_secs(options.handshake.into()),
     };
     let queue = served.queue.clone();
+    if let Some(listening) = outer.watched {
+        let metrics = Metrics::of_device(app, &queue);
+        served.observer = Some(metrics.requests.clone());
+        listening.serve(app, metrics);
+    }
     let url = listener.url(&options.name)?;
     match app.out.json {
         true => app.out.document(&json!({ "target": target, "url": url }))?,

@@ -19,6 +19,7 @@ use serde_json::json;
 
 use crate::app::{App, at};
 use crate::confine::{self, Needs, Work};
+use crate::metrics::{Listening, Metrics, Watch};
 use crate::notify::Manager;
 use crate::session;
 use crate::target::Target;
@@ -58,6 +59,8 @@ pub struct Options {
     /// Server tasks
     #[arg(long, value_name = "N", default_value_t = 8)]
     tasks: usize,
+    #[command(flatten)]
+    watch: Watch,
 }
 
 #[derive(ValueEnum, Clone, Copy)]
@@ -86,12 +89,18 @@ pub fn run(app: &mut App, args: &Options) -> Result<ExitCode> {
     let target = Target::parse(&args.target)?;
     let manager = Manager::connect();
     let passed = ListenFd::from_env().take_tcp_listener(0).context("the socket of LISTEN_FDS")?;
+    let listening = args.watch.listen()?;
     let socket = passed.map_or_else(|| TcpListener::bind(args.listen), Ok);
     let socket = socket.with_context(|| format!("listening at {}", args.listen))?;
     let work = if args.write { Work::Change } else { Work::Look };
     confine::enter(app, Needs::of_words(std::slice::from_ref(&args.target), work))?;
-    let session = session::open(app, &target, args.write)?;
-    let served = serve(app, args, export, &session, Waits { socket, signals, manager });
+    let mut session = session::open(app, &target, args.write)?;
+    let watched = listening.map(|listening| {
+        let metrics = listening.measured(app, "nfs", &mut session);
+        (listening, metrics)
+    });
+    let waits = Waits { socket, signals, manager, watched };
+    let served = serve(app, args, export, &session, waits);
     let closed = session::close(app, session);
     served?;
     closed?;
@@ -126,6 +135,7 @@ struct Waits {
     socket: TcpListener,
     signals: Signals,
     manager: Manager,
+    watched: Option<(Listening, Metrics)>,
 }
 
 fn serve(
@@ -138,6 +148,10 @@ fn serve(
     let fsid = session.fs.statfs(app.cx).map_err(at(&session.target))?.fsid;
     let life = app.cx.random();
     let server = Arc::new(Server::new(session.fs.clone(), export, fsid, life));
+    if let Some((listening, mut metrics)) = waits.watched {
+        metrics.nfs = Some(server.clone());
+        listening.serve(app, metrics);
+    }
     let nfsd = Nfsd::start(app.cx, server, args.tasks.clamp(1, 256));
     let listener = Listener::on(app.cx, waits.socket, nfsd.clone());
     let result =

@@ -22,6 +22,7 @@ mod json;
 mod lab;
 mod lab_own;
 mod metadump;
+mod metrics;
 mod nbd;
 mod network;
 mod nfs;

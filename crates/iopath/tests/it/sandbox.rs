@@ -107,6 +107,21 @@ fn a_command_that_writes_an_image_is_locked() {
     assert!(ok(&["ls", &image]).contains('d'));
 }
 
+/// Two strangers' trees are compared by a process that is locked: images, archives, directories.
+#[test]
+fn a_comparison_is_locked() {
+    let cell = Cell::new();
+    let (image, tree) = (cell.text("images/a.img"), cell.text("images/tree"));
+    fs::create_dir(&tree).expect("a folder");
+    fs::write(cell.path("images/tree/file"), "content").expect("a file");
+    ok(&["mkfs", "-q", "-t", "ext4", "-d", &tree, &image]);
+    let compared = cell.command("locked", &["diff", &image, &tree]).output().expect("runs");
+    assert!(compared.status.success(), "{compared:?}");
+    if kernel_has_both() {
+        cell.judge();
+    }
+}
+
 /// The process that serves a mount opens nothing any more, and unmounts all the same.
 #[test]
 fn a_mount_is_locked() {
