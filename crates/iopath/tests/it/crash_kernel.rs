@@ -101,6 +101,32 @@ fn btrfs_is_recovered_by_the_kernel() {
     assert!(!refused.status.success(), "{}", shown(&refused));
 }
 
+/// A disk that fails below the kernel's file systems: the first fsync says so, and what comes later
+/// is refused. Calls that find no space are not the disk's.
+#[test]
+fn a_disk_that_fails_is_met_on_the_kernels_file_systems() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("a.log").display().to_string();
+    let program = r#"
+        echo aaaa > f; sync f 2> /dev/null || echo failed
+        { echo bbbb > g; sync g; } 2> /dev/null || echo "no g"
+    "#;
+    let record = |fs: &str, fault: &str| {
+        let args = ["-q", "crash", "record", &log, "--kernel", "--fs", fs, "--fault", fault, "--"];
+        iopath(&[&args[..], &["sh", "-c", program]].concat())
+    };
+    for fs in ["ext4", "xfs", "btrfs"] {
+        for fault in ["eio-write=1..", "eio-fsync=1.."] {
+            let output = record(fs, fault);
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(said.starts_with("failed\nno g"), "{fs} {fault}: {}", shown(&output));
+        }
+        assert!(explore(&log, &["--max-states", "2", "--no-fsck"])["judged"].as_u64() > Some(0));
+    }
+    let output = record("ext4", "enospc=1");
+    assert!(shown(&output).contains("only what the disk does"), "{}", shown(&output));
+}
+
 /// What a client of an NBD export writes is a log, with its flushes and with marks.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "the host's own programs are tested, in real time")]

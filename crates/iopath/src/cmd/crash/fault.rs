@@ -72,22 +72,35 @@ impl fmt::Display for Fault {
     }
 }
 
+impl Fault {
+    /// It is one of write calls, not of the disk.
+    pub fn is_of_calls(&self) -> bool {
+        self.kind == FaultKind::Full
+    }
+}
+
 /// Lets the faults begin: what was read and written until now does not count.
 pub fn begin(watched: Watched, disk: &FaultDevice, faults: &[Fault]) -> Arc<dyn FileSystem> {
-    let mut watched = watched;
+    begin_on(disk, faults);
+    let full = faults.iter().filter(|fault| fault.is_of_calls());
+    let meet = |watched: Watched, Fault { skip, count, .. }: &Fault| {
+        watched.full_at(*skip..skip.saturating_add(*count))
+    };
+    Arc::new(full.fold(watched, meet))
+}
+
+/// Lets those of the disk begin.
+pub fn begin_on(disk: &FaultDevice, faults: &[Fault]) {
     for Fault { kind, skip, count } in faults.iter().copied() {
-        let rule = |op: Op, fault: device::Fault| {
-            disk.add(Rule { count, ..Rule::nth(op, skip, fault) });
+        let (op, fault) = match kind {
+            FaultKind::Write => (Op::Write, device::Fault::Fail(Cause::Io)),
+            FaultKind::Read => (Op::Read, device::Fault::Fail(Cause::Io)),
+            FaultKind::Flush => (Op::Flush, device::Fault::Fail(Cause::Io)),
+            FaultKind::Flip => (Op::Read, device::Fault::BitFlip),
+            FaultKind::Full => continue,
         };
-        match kind {
-            FaultKind::Write => rule(Op::Write, device::Fault::Fail(Cause::Io)),
-            FaultKind::Read => rule(Op::Read, device::Fault::Fail(Cause::Io)),
-            FaultKind::Flush => rule(Op::Flush, device::Fault::Fail(Cause::Io)),
-            FaultKind::Flip => rule(Op::Read, device::Fault::BitFlip),
-            FaultKind::Full => watched = watched.full_at(skip..skip.saturating_add(count)),
-        }
+        disk.add(Rule { count, ..Rule::nth(op, skip, fault) });
     }
-    Arc::new(watched)
 }
 
 #[cfg(test)]

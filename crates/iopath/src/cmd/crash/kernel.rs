@@ -10,10 +10,12 @@ use block::{Queue, QueueConfig};
 use crash::disk_file::{DiskFile, NAME};
 use crash::host;
 use crash::{Kind, Recorder};
+use device::FaultDevice;
 use fuse::Mount;
 use rt::Cx;
 
 use super::directory::Scratch;
+use super::fault;
 use super::marks::Marks;
 use super::record::{Run, unmount_fuse};
 
@@ -47,7 +49,9 @@ pub fn record(
     for dir in [&below, &dir] {
         std::fs::create_dir(dir).with_context(|| dir.display().to_string())?;
     }
-    let queue = Queue::new(cx.runtime(), recorder.device(), QueueConfig::default())?;
+    // Above the recorder: what fails there has not reached the disk.
+    let faults = Arc::new(FaultDevice::new(cx.runtime(), recorder.device()));
+    let queue = Queue::new(cx.runtime(), faults.clone(), QueueConfig::default())?;
     let fs = Arc::new(DiskFile::new(queue));
     // Without a cache of the kernel's: a write is in the log when the loop device has done it.
     let how = fuse::Options {
@@ -61,17 +65,21 @@ pub fn record(
     let (at_once, recorder, passing) = (run.ends_at_once(), recorder.clone(), run.passing.clone());
     let words = run.options.kernel_options.iter().map(|words| format!(",{words}"));
     let words = format!("loop{}", words.collect::<String>());
+    let wanted = run.options.fault.clone();
     let running = cx.spawn("command", move |_cx| {
         let disk = below.join(std::str::from_utf8(NAME).expect("it is ASCII"));
         let mut mount = Command::new("mount");
         mount.args(["-t", &kind.to_string(), "-o", &words]).arg(disk).arg(&dir);
         let mounted = host::run(&mut mount).map_err(|error| anyhow!(error));
         let status = mounted.and_then(|()| {
+            fault::begin_on(&faults, &wanted);
             let status = passing.run(&mut command);
             if at_once {
                 recorder.finish()?;
             }
             let unmounted = host::run(Command::new("umount").arg(&dir));
+            // With faults it may be what fails; the log is good all the same.
+            let unmounted = if wanted.is_empty() { unmounted } else { Ok(()) };
             unmounted.map_err(|error| anyhow!(error))?;
             status
         });

@@ -60,14 +60,14 @@ pub struct Options {
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["fs", "size"])]
     image: Option<PathBuf>,
     /// The kernel's file system, made by its own mkfs, on a loop device; needs root
-    #[arg(long, conflicts_with_all = ["image", "fault"])]
+    #[arg(long, conflicts_with = "image")]
     kernel: bool,
     /// With --kernel: options for mount(8)
     #[arg(long, value_name = "OPTIONS", requires = "kernel")]
     pub(super) kernel_options: Option<String>,
     /// Inject a fault; may be repeated
     #[arg(long, value_name = "FAULT")]
-    fault: Vec<Fault>,
+    pub(super) fault: Vec<Fault>,
     /// Stop as if the power failed when the command ends, without an unmount
     #[arg(long)]
     no_unmount: bool,
@@ -276,6 +276,9 @@ fn disk(app: &mut App, options: &Options, scratch: &Scratch) -> Result<(Kind, Ar
     }
     if !options.kernel && !options.fs.is_ours() {
         bail!("--fs {}: a file system of the kernel: add --kernel", options.fs);
+    }
+    if let Some(fault) = options.fault.iter().find(|fault| options.kernel && fault.is_of_calls()) {
+        bail!("--fault {fault}: with --kernel only what the disk does: a smaller --size fills up");
     }
     let size = options.size.unwrap_or(options.fs.usual_bytes());
     if options.kernel {
