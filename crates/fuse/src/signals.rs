@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::sys::signal::{SigSet, Signal};
+use rustix::process::set_parent_process_death_signal;
 
 /// What users and service managers send to end a program.
 const HELD: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
@@ -32,11 +33,14 @@ impl Signals {
     }
 
     /// Lets them reach a program that is going to be started: with them held back, neither Ctrl-C
-    /// nor timeout(1) would end it.
+    /// nor timeout(1) would end it. Where the thread that starts it is killed, so is the program.
     pub fn reach(command: &mut Command) {
-        let let_through = || Ok(SigSet::from_iter(HELD).thread_unblock()?);
-        // SAFETY: between fork and exec there is one system call, sigprocmask(2), which is safe in
-        // a signal handler, too; nothing is allocated or locked.
+        let let_through = || {
+            set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+            Ok(SigSet::from_iter(HELD).thread_unblock()?)
+        };
+        // SAFETY: between fork and exec there are two system calls, prctl(2) and sigprocmask(2),
+        // which are safe in a signal handler, too; nothing is allocated or locked.
         unsafe { command.pre_exec(let_through) };
     }
 }

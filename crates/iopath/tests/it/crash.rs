@@ -451,9 +451,11 @@ fn a_killed_recording_is_there_as_far_as_it_went() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
+    let left = Path::new("/dev/shm").join(format!("iopath-crash-{}-0", child.id()));
     let saved = "test -z \"$IOPATH_CRASH_LAST_MARK\" || test -s b";
     let (code, found) = explore(&log, &["--", "sh", "-c", saved]);
     assert_eq!(code, Some(0), "{found}");
+    assert!(left.symlink_metadata().is_err(), "with its mount, by the next one");
 }
 
 /// What a rename without fsync leaves, with the option of the mount that is for it and without.

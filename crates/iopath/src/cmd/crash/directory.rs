@@ -19,6 +19,12 @@ const IN_MEMORY: &str = "/dev/shm";
 /// How the names of our directories begin; the number of the process and another one follow.
 const PREFIX: &str = "iopath-crash-";
 
+/// Where something is mounted in one of them.
+const MOUNT: &str = "mount";
+
+/// What the kernel says of a mount through FUSE whose process is gone.
+const NOT_CONNECTED: i32 = Errno::NOTCONN.raw_os_error();
+
 /// A directory of our own that is removed at the end.
 pub struct Scratch {
     dir: PathBuf,
@@ -70,7 +76,7 @@ pub fn places(parent: Option<&Path>) -> Vec<PathBuf> {
 
 /// Removes what processes that were killed have left: directories of this user's whose process is
 /// gone and which nobody has locked (it may live in another namespace of processes). What is
-/// mounted stays.
+/// mounted stays, but for what such a process served itself.
 pub fn remove_left(parent: Option<&Path>) {
     let places = places(parent).into_iter();
     let entries = places.flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
@@ -84,7 +90,15 @@ pub fn remove_left(parent: Option<&Path>) {
         };
         let gone = Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH));
         let own = entry.metadata().is_ok_and(|of| of.is_dir() && of.uid() == geteuid().as_raw());
-        if !gone || !own || entry.path().join("mount").try_exists().unwrap_or(true) {
+        if !gone || !own {
+            continue;
+        }
+        let mount = entry.path().join(MOUNT);
+        if mount.metadata().is_err_and(|error| error.raw_os_error() == Some(NOT_CONNECTED)) {
+            let _another_may_do_it = fuse::unmount(&mount, true);
+            let _another_may_do_it = fs::remove_dir(&mount);
+        }
+        if mount.try_exists().unwrap_or(true) {
             continue;
         }
         let Ok(dir) = File::open(entry.path()) else { continue };
@@ -97,7 +111,7 @@ pub fn remove_left(parent: Option<&Path>) {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // Removing the directory must not remove what is mounted in it.
-        let mount = self.dir.join("mount");
+        let mount = self.dir.join(MOUNT);
         if mount.exists() && fs::remove_dir(&mount).is_err() {
             eprintln!("iopath: {}: still in use, left there", mount.display());
             return;

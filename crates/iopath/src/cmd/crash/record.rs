@@ -17,7 +17,7 @@ use fuse::Mount;
 use rt::Cx;
 use serde_json::json;
 
-use super::directory::Scratch;
+use super::directory::{Scratch, remove_left};
 use super::fault::{self, Fault};
 use super::kernel;
 use super::marks::Marks;
@@ -105,6 +105,7 @@ fn record(app: &mut App, options: &Options) -> Result<ExitCode> {
     // An object is written whole, in the end.
     let remote = place::address(&options.log);
     remote.map_or(Ok(()), place::is_written)?;
+    remove_left(None);
     let scratch = Scratch::new(None)?;
     let (kind, device) = disk(app, options, &scratch)?;
     let mounting = mounting(app, kind, options.kernel)?;
