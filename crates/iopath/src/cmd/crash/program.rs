@@ -111,11 +111,7 @@ impl Program {
     /// The check cannot be started, or not be waited for.
     fn cannot_run(&self, error: &std::io::Error) -> Refusal {
         let name = self.command[0].display();
-        let advice = match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-            Some(rustix::io::Errno::NOEXEC) => " (a script begins with a line such as #!/bin/sh)",
-            _ => "",
-        };
-        Refusal::host(format_args!("the check {name} cannot be run"), format!("{error}{advice}"))
+        Refusal::host(format_args!("the check {name} cannot be run"), error)
     }
 
     /// Reads what a check prints until it ends; ends it, and all that it started, when the time is
