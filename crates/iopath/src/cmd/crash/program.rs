@@ -124,6 +124,11 @@ impl Program {
     ) -> std::io::Result<(Vec<u8>, Option<ExitStatus>)> {
         let end = Instant::now() + self.limit;
         let (mut said, mut part) = (Vec::new(), [0; 4096]);
+        let keep = |said: &mut Vec<u8>, part: &[u8]| {
+            if said.len() < OUTPUT {
+                said.extend_from_slice(part);
+            }
+        };
         let mut open = true;
         let status = loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -143,11 +148,15 @@ impl Program {
             output.set_read_timeout(timeout)?;
             match output.read(&mut part) {
                 Ok(0) => open = false,
-                Ok(len) if said.len() < OUTPUT => said.extend_from_slice(&part[..len]),
-                Ok(_) => {}
+                Ok(len) => keep(&mut said, &part[..len]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    // Something that it has started holds the output open, and says nothing.
+                    // Something that it has started holds the output open, and says nothing; what
+                    // it said itself after we had looked is there.
                     if let Some(status) = child.try_wait()? {
+                        output.set_nonblocking(true)?;
+                        while let Ok(len @ 1..) = output.read(&mut part) {
+                            keep(&mut said, &part[..len]);
+                        }
                         break Some(status);
                     }
                 }
