@@ -225,7 +225,8 @@ fn what_is_no_log_is_refused_by_name() {
     assert!(refused(b"#!/bin/sh\necho a\n").contains("not a crash log"));
     let log = record(dir.path(), "ext4", "sync");
     let mut bytes = std::fs::read(log).unwrap();
-    assert!(refused(&bytes[..bytes.len() / 2]).contains("cut short"));
+    // How far the half of it reaches depends on when it was written.
+    assert!(refused(&bytes[..100]).contains("cut short"));
     // All entries are there, and the end of the log is not.
     std::fs::write(&path, &bytes[..bytes.len() - 9]).unwrap();
     let output = iopath(&["crash", "explore", &path.display().to_string()]);
