@@ -16,8 +16,8 @@ use crate::verdict::Refusal;
 
 /// Lines of a program's output that are kept.
 const LINES: usize = 8;
-/// Where images are kept: in memory, where the host has a file system for that.
-const IN_MEMORY: &str = "/dev/shm";
+/// Where states are kept: in memory, where the host has a file system for that.
+pub const IN_MEMORY: &str = "/dev/shm";
 
 /// Numbers the copies of one process.
 static COPIES: AtomicU64 = AtomicU64::new(0);
@@ -25,6 +25,15 @@ static COPIES: AtomicU64 = AtomicU64::new(0);
 impl From<LogError> for io::Error {
     fn from(error: LogError) -> io::Error {
         io::Error::other(error)
+    }
+}
+
+/// The folder for states, unless the user names another: $TMPDIR, /dev/shm or /tmp.
+pub fn folder() -> PathBuf {
+    match std::env::var_os("TMPDIR") {
+        Some(dir) => dir.into(),
+        None if Path::new(IN_MEMORY).is_dir() => IN_MEMORY.into(),
+        None => std::env::temp_dir(),
     }
 }
 
@@ -39,13 +48,8 @@ impl HostImage {
     /// # Errors
     /// The host cannot, or the log cannot be read.
     pub fn new(medium: &Medium) -> Result<HostImage, Refusal> {
-        let dir = match std::env::var_os("TMPDIR") {
-            Some(dir) => dir.into(),
-            None if Path::new(IN_MEMORY).is_dir() => PathBuf::from(IN_MEMORY),
-            None => std::env::temp_dir(),
-        };
         let number = COPIES.fetch_add(1, Ordering::Relaxed);
-        let path = dir.join(format!("iopath-crash-{}-{number}.img", std::process::id()));
+        let path = folder().join(format!("iopath-crash-{}-{number}.img", std::process::id()));
         write_new(medium, &path).map_err(|error| {
             let what = format!("{}: a copy of the state's disk", path.display());
             Refusal::host(what, format!("{error} ($TMPDIR chooses another directory)"))

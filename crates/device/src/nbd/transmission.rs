@@ -67,9 +67,9 @@ impl Connection {
     /// Serves requests until the client leaves.
     fn work(&self, cx: &mut Cx) {
         while let Some((request, data)) = self.next(cx) {
-            let began = cx.now();
+            let observed = self.served.observer.as_ref().map(|observer| (observer, cx.now()));
             let result = data.and_then(|data| self.carry_out(cx, &request, &data));
-            if let Some(observer) = &self.served.observer {
+            if let Some((observer, began)) = observed {
                 let failed = result.as_ref().err().copied();
                 observer.done(request.kind, request.len.into(), cx.now() - began, failed);
             }

@@ -7,14 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
+use crash::host;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, geteuid, test_kill_process};
 
 use super::interrupt;
-
-/// Where temporary trees are kept: in memory, where the host has a file system for that.
-const IN_MEMORY: &str = "/dev/shm";
 
 /// How the names of our directories begin; the number of the process and another one follow.
 const PREFIX: &str = "iopath-crash-";
@@ -41,12 +39,7 @@ impl Scratch {
     /// # Errors
     /// It cannot be made.
     pub fn new(parent: Option<&Path>) -> Result<Scratch> {
-        let parent = match (parent, std::env::var_os("TMPDIR")) {
-            (Some(parent), _) => parent.to_owned(),
-            (None, Some(dir)) => dir.into(),
-            (None, None) if Path::new(IN_MEMORY).is_dir() => IN_MEMORY.into(),
-            (None, None) => std::env::temp_dir(),
-        };
+        let parent = parent.map_or_else(host::folder, Path::to_owned);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
         let made = interrupt::unless_ended(|| {
@@ -70,7 +63,7 @@ impl Scratch {
 pub fn places(parent: Option<&Path>) -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = parent.map(Path::to_owned).into_iter().collect();
     places.extend(std::env::var_os("TMPDIR").map(PathBuf::from));
-    places.extend([IN_MEMORY.into(), std::env::temp_dir()]);
+    places.extend([host::IN_MEMORY.into(), std::env::temp_dir()]);
     places
 }
 

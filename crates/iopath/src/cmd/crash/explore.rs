@@ -121,6 +121,11 @@ pub struct Options {
 impl Options {
     /// Seconds that CHECK may take unless the user says otherwise.
     pub(super) const TIMEOUT: u32 = 30;
+
+    /// The kernel recovers the states, as the user says or because our code cannot.
+    fn by_kernel(&self, kind: Kind) -> bool {
+        self.recover.map_or(!kind.is_ours(), |who| who == Recover::Kernel)
+    }
 }
 
 /// Who recovers states.
@@ -224,7 +229,7 @@ fn exploration(kind: Kind, options: &Options, results: Option<&Results>) -> Expl
         check: !options.no_fsck,
         outside: options.outside,
         fold: !options.no_fold,
-        by_kernel: options.recover.map_or(!kind.is_ours(), |who| who == Recover::Kernel),
+        by_kernel: options.by_kernel(kind),
         ..Exploration::new(kind)
     }
 }
@@ -234,7 +239,6 @@ fn plan(log: &Log, kind: Kind, options: &Options, command: &[OsString]) -> Resul
     let check: Vec<_> = options.check.iter().map(|word| word.to_string_lossy()).collect();
     let recorded =
         format!("{:016x} ({} entries of \"{}\")", log.digest(), log.len(), log.header().command);
-    let by_kernel = options.recover.map_or(!kind.is_ours(), |who| who == Recover::Kernel);
     let options = [
         ("log", recorded),
         ("disk", options.disk.to_string()),
@@ -245,7 +249,7 @@ fn plan(log: &Log, kind: Kind, options: &Options, command: &[OsString]) -> Resul
         ("oracle", options.oracle.map_or_else(|| "none".to_owned(), |rules| rules.to_string())),
         ("fsck", if options.no_fsck { "no" } else { "yes" }.to_owned()),
         ("outside", options.outside.to_string()),
-        ("recover", if by_kernel { "kernel" } else { "ours" }.to_owned()),
+        ("recover", if options.by_kernel(kind) { "kernel" } else { "ours" }.to_owned()),
         ("timeout", options.timeout.to_string()),
         ("check", format!("\"{}\"", check.join(" "))),
         ("content of the check", words::content(command)?),
