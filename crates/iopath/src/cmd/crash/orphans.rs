@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpgrp, getpid, getsid, kill_process, set_child_subreaper, waitpid,
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
 
 use super::program::MARKS;
@@ -17,23 +17,43 @@ use super::program::MARKS;
 /// How often what a check has left is looked for, while it starts more.
 const ROUNDS: u32 = 1000;
 
+/// What the kernel says of a process.
+struct Stat {
+    /// It has ended, and nobody has asked for its status.
+    zombie: bool,
+    parent: u32,
+    group: i32,
+    session: i32,
+}
+
+impl Stat {
+    /// That of a process below `/proc`: `self`, or a number.
+    fn of(process: &str) -> Option<Stat> {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
+        Some(Stat {
+            zombie: fields.next()? == "Z",
+            parent: fields.next()?.parse().ok()?,
+            group: fields.next()?.parse().ok()?,
+            session: fields.next()?.parse().ok()?,
+        })
+    }
+}
+
 /// A process that this one has started or adopted.
 pub struct Child {
     pub pid: Pid,
     /// It has ended, and nobody has asked for its status.
     pub zombie: bool,
-    group: i32,
-    session: i32,
+    /// Nobody here waits for it: it is neither a check, each of which leads a group in our session,
+    /// nor a helper, in our group.
+    adopted: bool,
 }
 
 impl Child {
-    /// Nobody here waits for it: it is neither a check, each of which leads a group in our session,
-    /// nor a helper, in our group.
-    fn is_adopted(&self) -> bool {
-        let own = |pid: Pid| pid.as_raw_nonzero().get();
-        let leads =
-            self.group == own(self.pid) && getsid(None).is_ok_and(|s| self.session == own(s));
-        self.group != own(getpgrp()) && !leads
+    fn new(pid: Pid, stat: &Stat, own: &Stat) -> Child {
+        let leads = stat.group == pid.as_raw_nonzero().get() && stat.session == own.session;
+        Child { pid, zombie: stat.zombie, adopted: stat.group != own.group && !leads }
     }
 
     /// Its environment has this line.
@@ -79,16 +99,16 @@ impl Drop for Adopting {
 
 /// The children of this process, also those that it has adopted.
 pub fn children() -> Vec<Child> {
+    // Not by getsid(2): in a PID namespace whose first process joined a session from outside, ours
+    // has the number 0, which is no process.
+    let Some(own) = Stat::of("self") else { return Vec::new() };
     let parent = std::process::id();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let child = |entry: std::fs::DirEntry| {
-        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
-        let zombie = fields.next()? == "Z";
-        let of: u32 = fields.next()?.parse().ok()?;
-        let (group, session) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        (of == parent).then_some(Child { pid, zombie, group, session })
+        let name = entry.file_name().into_string().ok()?;
+        let pid = Pid::from_raw(name.parse().ok()?)?;
+        let stat = Stat::of(&name)?;
+        (stat.parent == parent).then(|| Child::new(pid, &stat, &own))
     };
     processes.filter_map(child).collect()
 }
@@ -100,7 +120,7 @@ pub fn end(marks: &Path) {
     for _ in 0..ROUNDS {
         let mut ended = 0;
         for child in children() {
-            if child.zombie && child.is_adopted() {
+            if child.zombie && child.adopted {
                 let _gone = waitpid(Some(child.pid), WaitOptions::NOHANG);
             } else if !child.zombie && child.has(&line) {
                 child.end();
