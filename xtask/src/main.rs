@@ -15,6 +15,7 @@ mod package;
 mod pages;
 mod peers;
 mod python;
+mod reader;
 mod release;
 mod run;
 mod scale;
@@ -57,6 +58,8 @@ cargo xtask TASK
                  no more than that)
   follow         run the commands of the pages that begin a face, as they stand
   package        a .deb and an .rpm, in target/packages (--try: use it in a fresh Debian, as root)
+  reader         check that a reader of one format has neither faces, lab nor io_uring (--time:
+                 build it from nothing; --platforms: compile the library for macOS and Windows)
   release --dry-run [--verify]  package all crates in their order as for the registry (--verify:
                  compile each as a stranger gets it)
   judges [--newest]  install or name the outside programs that judge the tests (--newest: those of
@@ -100,6 +103,9 @@ fn task() -> Result<()> {
         ["tidy"] => tidy::check(false),
         ["tidy", "--bless"] => tidy::check(true),
         ["python", more @ ..] => python::test(more),
+        ["reader"] => reader::check(),
+        ["reader", "--time"] => reader::time(),
+        ["reader", "--platforms"] => reader::platforms(),
         ["release", "--dry-run"] => release::dry_run(false),
         ["release", "--dry-run", "--verify"] => release::dry_run(true),
         ["c"] => c::test(),
@@ -129,6 +135,7 @@ fn lint() -> Result<()> {
 fn all() -> Result<()> {
     run::step("format", || run::cargo(&["fmt", "--all", "--check"]))?;
     run::step("layers", layers::check)?;
+    run::step("readers", reader::check)?;
     run::step("licences", licences::check)?;
     run::step("tidy", || tidy::check(false))?;
     run::step("judges", judges::require)?;

@@ -1,6 +1,7 @@
 //! Error numbers as Linux defines them for x86-64: what a file system returns to its caller.
 
 use std::fmt;
+use std::io::ErrorKind;
 
 /// A Linux error number, greater than zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -97,11 +98,63 @@ impl Errno {
     /// `getxattr` on a name that is not there: Linux's `ENOATTR` is `ENODATA`.
     pub const ENOATTR: Errno = Errno::ENODATA;
 
-    /// The number of a `std::io::Error`, or [`Errno::EIO`] where it carries none.
+    /// The number of a `std::io::Error`, or [`Errno::EIO`] where it carries none. Other systems
+    /// than Linux number differently: there its kind decides.
     pub fn from_io(error: &std::io::Error) -> Errno {
-        Errno(error.raw_os_error().unwrap_or(Errno::EIO.0))
+        if cfg!(target_os = "linux") {
+            return Errno(error.raw_os_error().unwrap_or(Errno::EIO.0));
+        }
+        let kind = error.kind();
+        KINDS.iter().find(|known| known.1 == kind).map_or(Errno::EIO, |known| known.0)
+    }
+
+    /// The kind that `std` gives errors of this number.
+    pub fn kind(self) -> ErrorKind {
+        match cfg!(target_os = "linux") {
+            true => std::io::Error::from_raw_os_error(self.0).kind(),
+            false => self.kind_elsewhere(),
+        }
+    }
+
+    /// As [`Errno::kind`], by [`KINDS`].
+    fn kind_elsewhere(self) -> ErrorKind {
+        KINDS.iter().find(|known| known.0 == self).map_or(ErrorKind::Other, |known| known.1)
     }
 }
+
+/// Numbers whose errors have a kind of their own in `std`. Of several with one kind, the first is
+/// what that kind means.
+const KINDS: &[(Errno, ErrorKind)] = &[
+    (Errno::EACCES, ErrorKind::PermissionDenied),
+    (Errno::EPERM, ErrorKind::PermissionDenied),
+    (Errno::ENOENT, ErrorKind::NotFound),
+    (Errno::EEXIST, ErrorKind::AlreadyExists),
+    (Errno::EINTR, ErrorKind::Interrupted),
+    (Errno::EAGAIN, ErrorKind::WouldBlock),
+    (Errno::EINVAL, ErrorKind::InvalidInput),
+    (Errno::EPIPE, ErrorKind::BrokenPipe),
+    (Errno::ETIMEDOUT, ErrorKind::TimedOut),
+    (Errno::ECONNREFUSED, ErrorKind::ConnectionRefused),
+    (Errno::ENOMEM, ErrorKind::OutOfMemory),
+    (Errno::ENOTDIR, ErrorKind::NotADirectory),
+    (Errno::EISDIR, ErrorKind::IsADirectory),
+    (Errno::ENOTEMPTY, ErrorKind::DirectoryNotEmpty),
+    (Errno::EROFS, ErrorKind::ReadOnlyFilesystem),
+    (Errno::ESTALE, ErrorKind::StaleNetworkFileHandle),
+    (Errno::ENOSPC, ErrorKind::StorageFull),
+    (Errno::ESPIPE, ErrorKind::NotSeekable),
+    (Errno::EDQUOT, ErrorKind::QuotaExceeded),
+    (Errno::EFBIG, ErrorKind::FileTooLarge),
+    (Errno::EBUSY, ErrorKind::ResourceBusy),
+    (Errno::ETXTBSY, ErrorKind::ExecutableFileBusy),
+    (Errno::EDEADLK, ErrorKind::Deadlock),
+    (Errno::EXDEV, ErrorKind::CrossesDevices),
+    (Errno::EMLINK, ErrorKind::TooManyLinks),
+    (Errno::ENAMETOOLONG, ErrorKind::InvalidFilename),
+    (Errno::E2BIG, ErrorKind::ArgumentListTooLong),
+    (Errno::ENOSYS, ErrorKind::Unsupported),
+    (Errno::ENOTSUP, ErrorKind::Unsupported),
+];
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -125,7 +178,10 @@ impl std::error::Error for Errno {}
 
 impl From<Errno> for std::io::Error {
     fn from(errno: Errno) -> Self {
-        std::io::Error::from_raw_os_error(errno.0)
+        if cfg!(target_os = "linux") {
+            return std::io::Error::from_raw_os_error(errno.0);
+        }
+        std::io::Error::new(errno.kind(), errno)
     }
 }
 
@@ -138,6 +194,15 @@ mod tests {
         for (errno, text) in [(Errno::ENOENT, "No such file"), (Errno::EUCLEAN, "needs cleaning")] {
             let host = std::io::Error::from(errno).to_string();
             assert!(host.contains(text), "{host} does not contain {text}");
+        }
+        // Numbers without a kind; that of ELOOP is not stable.
+        let without = ["Uncategorized", "FilesystemLoop"];
+        for errno in (1..134).map(Errno).filter(|errno| errno.name().is_some()) {
+            let host = std::io::Error::from(errno).kind();
+            match errno.kind_elsewhere() {
+                ErrorKind::Other => assert!(without.contains(&&*format!("{host:?}")), "{errno}"),
+                ours => assert_eq!(ours, host, "{errno}"),
+            }
         }
         assert_eq!(Errno::ENOSPC.to_string(), "ENOSPC: No space left on device");
         assert_eq!(format!("{:?}", Errno(9999)), "Errno(9999)");

@@ -23,8 +23,6 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use rustix::mm::{Advice, madvise};
-
 /// Alignment in bytes of pages of 4 KiB and more: direct I/O on any device is content with it.
 /// Shorter pages are aligned to 512 bytes.
 pub const ALIGNMENT: usize = 4096;
@@ -95,11 +93,15 @@ fn allocate(layout: Layout) -> NonNull<u8> {
 fn new_arena(many: bool) -> NonNull<u8> {
     let layout = Layout::from_size_align(ARENA, ARENA).expect("an arena fits into memory");
     let arena = allocate(layout);
+    #[cfg(target_os = "linux")]
     if many {
+        use rustix::mm::{Advice, madvise};
         // SAFETY: the range was just allocated, and the advice does not change its content.
         // A kernel without huge pages refuses, which costs speed alone.
         let _ = unsafe { madvise(arena.as_ptr().cast(), ARENA, Advice::LinuxHugepage) };
     }
+    #[cfg(not(target_os = "linux"))]
+    let _same_everywhere = many;
     arena
 }
 

@@ -6,13 +6,16 @@ use crate::{BioFlags, Cause, DeviceError, DeviceInfo, Op, Segment, Segments};
 use base::Sector;
 use base::unit::SECTOR_SIZE;
 use std::fmt;
-use std::os::fd::BorrowedFd;
+#[cfg(not(windows))]
+use std::os::fd::BorrowedFd as HostFile;
+#[cfg(windows)]
+use std::os::windows::io::BorrowedHandle as HostFile;
 
 /// A run of bytes of a file of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct HostRange<'a> {
     /// The file.
-    pub file: BorrowedFd<'a>,
+    pub file: HostFile<'a>,
     /// First byte in it.
     pub offset: u64,
     /// Length in bytes.

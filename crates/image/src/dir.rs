@@ -1,15 +1,15 @@
 //! Listing directories.
 
 use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::{Errno, Ino};
 use vfs::FileType;
 
+use crate::bytes;
 use crate::error::{Error, Result};
 use crate::metadata::Metadata;
 use crate::mounted::{Fs, Mounted};
@@ -81,7 +81,7 @@ impl Iterator for ReadDir {
             }
         }
         let (name, ino, kind) = self.fetched.pop_front()?;
-        let name = OsString::from_vec(name);
+        let name = bytes::name(name);
         let path = self.path.join(&name);
         Some(Ok(DirEntry { mounted: self.mounted.clone(), path, ino, kind }))
     }
@@ -118,9 +118,9 @@ impl DirEntry {
     /// The name.
     pub fn file_name(&self) -> OsString {
         // Not `Path::file_name`: what a damaged directory holds may be no name for it.
-        let bytes = self.path.as_os_str().as_bytes();
-        let start = bytes.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-        OsStr::from_bytes(&bytes[start..]).to_owned()
+        let path = bytes::of(self.path.as_os_str());
+        let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        bytes::name(path[start..].to_vec())
     }
 
     /// Inode number.

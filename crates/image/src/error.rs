@@ -65,7 +65,6 @@ impl std::error::Error for Error {
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
-        let kind = io::Error::from_raw_os_error(error.errno.0).kind();
-        io::Error::new(kind, error)
+        io::Error::new(error.errno.kind(), error)
     }
 }

@@ -5,27 +5,40 @@ use std::sync::Arc;
 
 use block::{DeviceError, Queue};
 use cache::PageCacheConfig;
+#[cfg(feature = "ext4")]
 use ext4::Ext4;
 use rt::Cx;
 use vfs::check::Summary;
+#[cfg(feature = "xfs")]
 use xfs::Xfs;
 
 use crate::recognise::Content;
 
-/// The family of a file system.
+/// The family of a file system that this build has (the features `ext4` and `xfs`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// ext2, ext3 or ext4.
+    #[cfg(feature = "ext4")]
     Ext,
     /// XFS.
+    #[cfg(feature = "xfs")]
     Xfs,
 }
 
 impl Format {
+    /// What a new image gets unless asked otherwise: ext4 where this build has it.
+    #[cfg(feature = "ext4")]
+    pub const DEFAULT: Format = Format::Ext;
+    /// What a new image gets unless asked otherwise.
+    #[cfg(not(feature = "ext4"))]
+    pub const DEFAULT: Format = Format::Xfs;
+
     /// Its name: `ext` or `xfs`.
     pub fn name(self) -> &'static str {
         match self {
+            #[cfg(feature = "ext4")]
             Format::Ext => "ext",
+            #[cfg(feature = "xfs")]
             Format::Xfs => "xfs",
         }
     }
@@ -36,8 +49,14 @@ impl Format {
     /// What is there instead, in words that follow the device's name.
     pub fn of(content: Content) -> Result<Format, String> {
         Err(match content {
+            #[cfg(feature = "ext4")]
             Content::Ext(_) => return Ok(Format::Ext),
+            #[cfg(not(feature = "ext4"))]
+            Content::Ext(name) => format!("holds {name}; this build has no feature `ext4`"),
+            #[cfg(feature = "xfs")]
             Content::Xfs => return Ok(Format::Xfs),
+            #[cfg(not(feature = "xfs"))]
+            Content::Xfs => "holds XFS; this build has no feature `xfs`".into(),
             Content::Other(name, hint) => format!("holds {name}; {hint}"),
             Content::Partitioned(table) => {
                 format!("holds a {table} partition table; name a partition")
@@ -60,11 +79,13 @@ impl Format {
         findings_max: usize,
     ) -> Result<Summary, DeviceError> {
         match self {
+            #[cfg(feature = "ext4")]
             Format::Ext => {
                 let options =
                     ext4::CheckOptions { replay, findings_max, ..ext4::CheckOptions::default() };
                 ext4::check(cx, queue, &options).map(Summary::from)
             }
+            #[cfg(feature = "xfs")]
             Format::Xfs => {
                 let options = xfs::CheckOptions { recover: replay, findings_max };
                 xfs::check(cx, queue, &options).map(Summary::from)
@@ -117,6 +138,7 @@ impl Mounting {
     ///
     /// # Errors
     /// What keeps it from being mounted, by name.
+    #[cfg(feature = "ext4")]
     pub fn ext(
         &self,
         cx: &mut Cx,
@@ -129,10 +151,11 @@ impl Mounting {
         Ext4::mount_alone(cx, queue, self.pages(), options)
     }
 
-    /// As [`Mounting::ext`], for XFS.
+    /// Mounts XFS, with further `options`. May park.
     ///
     /// # Errors
-    /// As [`Mounting::ext`].
+    /// What keeps it from being mounted, by name.
+    #[cfg(feature = "xfs")]
     pub fn xfs(
         &self,
         cx: &mut Cx,

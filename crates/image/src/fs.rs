@@ -1,6 +1,5 @@
 //! The functions of `std::fs`, on the file system of an image.
 
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -8,6 +7,7 @@ use base::Errno;
 use rt::Cx;
 use vfs::{FileType, Namespace, RenameFlags, SetAttr, XattrFlags};
 
+use crate::bytes;
 use crate::dir::{DirBuilder, ReadDir};
 use crate::error::{Error, Result};
 use crate::file::{File, OpenOptions};
@@ -206,9 +206,9 @@ impl Fs {
     /// # Errors
     /// `EPERM` for a directory; `EEXIST`, `EMLINK`.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let original = original.as_ref().as_os_str().as_bytes();
+        let original = bytes::of(original.as_ref().as_os_str());
         self.mounted()
-            .call(link.as_ref(), |cx, names, link| names.link(cx, original, link).map(drop))
+            .call(link.as_ref(), |cx, names, link| names.link(cx, &original, link).map(drop))
     }
 
     /// Makes a symbolic link that holds `target`.
@@ -216,9 +216,9 @@ impl Fs {
     /// # Errors
     /// `EEXIST`, `ENAMETOOLONG`.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let target = target.as_ref().as_os_str().as_bytes();
+        let target = bytes::of(target.as_ref().as_os_str());
         self.mounted()
-            .call(link.as_ref(), |cx, names, link| names.symlink(cx, target, link).map(drop))
+            .call(link.as_ref(), |cx, names, link| names.symlink(cx, &target, link).map(drop))
     }
 
     /// What a symbolic link holds.
@@ -228,7 +228,7 @@ impl Fs {
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let target =
             self.mounted().call(path.as_ref(), |cx, names, path| names.readlink(cx, path))?;
-        Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
+        Ok(PathBuf::from(bytes::name(target)))
     }
 
     /// Makes a FIFO, a socket, a device (`rdev` as `vfs::makedev` gives it) or an empty file.
@@ -301,8 +301,8 @@ impl Fs {
         to: impl AsRef<Path>,
         flags: RenameFlags,
     ) -> Result<()> {
-        let to = to.as_ref().as_os_str().as_bytes();
-        self.mounted().call(from.as_ref(), |cx, names, from| names.rename(cx, from, to, flags))
+        let to = bytes::of(to.as_ref().as_os_str());
+        self.mounted().call(from.as_ref(), |cx, names, from| names.rename(cx, from, &to, flags))
     }
 
     fn set(&self, path: &Path, follow: bool, set: SetAttr) -> Result<()> {

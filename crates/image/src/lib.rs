@@ -29,9 +29,18 @@
 //! The layers below ([`vfs::FileSystem`], the caches, the devices) are crates of their own, which
 //! also run in virtual time; this crate runs them in real time only.
 
+//!
+//! Features: `ext4` (ext2, ext3, ext4), `xfs`, and `io-uring` for direct I/O on Linux; all are on
+//! by default. On Windows and macOS image files are read and written by the standard library; on
+//! Windows a name that is no UTF-8 shows the replacement character.
+
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+#[cfg(not(any(feature = "ext4", feature = "xfs")))]
+compile_error!("iopath-image needs a file system: the feature `ext4` or `xfs`");
+
+mod bytes;
 mod canonical;
 mod dir;
 mod error;

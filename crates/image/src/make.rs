@@ -21,11 +21,29 @@ pub struct Make {
     path: PathBuf,
     size: u64,
     overwrite: bool,
-    ext: ext4::MkfsOptions,
-    /// XFS, and how it is made.
-    xfs: Option<xfs::MkfsOptions>,
+    how: How,
     label: String,
     uuid: Option<[u8; 16]>,
+}
+
+/// The file system, and how it is made.
+#[derive(Clone, Debug)]
+enum How {
+    #[cfg(feature = "ext4")]
+    Ext(ext4::MkfsOptions),
+    #[cfg(feature = "xfs")]
+    Xfs(xfs::MkfsOptions),
+}
+
+impl How {
+    fn of(format: Format) -> How {
+        match format {
+            #[cfg(feature = "ext4")]
+            Format::Ext => How::Ext(ext4::MkfsOptions::default()),
+            #[cfg(feature = "xfs")]
+            Format::Xfs => How::Xfs(xfs::MkfsOptions::default()),
+        }
+    }
 }
 
 impl Make {
@@ -34,8 +52,7 @@ impl Make {
             path: path.to_owned(),
             size,
             overwrite: false,
-            ext: ext4::MkfsOptions::default(),
-            xfs: None,
+            how: How::of(Format::DEFAULT),
             label: String::new(),
             uuid: None,
         }
@@ -47,21 +64,24 @@ impl Make {
         self
     }
 
-    /// The family: ext4 with the defaults of mke2fs unless set, or XFS with those of mkfs.xfs.
+    /// The family: ext4 with the defaults of mke2fs unless set (where this build has it), or XFS
+    /// with those of mkfs.xfs.
     pub fn format(mut self, format: Format) -> Make {
-        self.xfs = (format == Format::Xfs).then(xfs::MkfsOptions::default);
+        self.how = How::of(format);
         self
     }
 
     /// ext2, ext3 or ext4 with these options; size, label and UUID are those of this builder.
+    #[cfg(feature = "ext4")]
     pub fn ext(mut self, options: ext4::MkfsOptions) -> Make {
-        (self.ext, self.xfs) = (options, None);
+        self.how = How::Ext(options);
         self
     }
 
     /// XFS with these options; size, label and UUID are those of this builder.
+    #[cfg(feature = "xfs")]
     pub fn xfs(mut self, options: xfs::MkfsOptions) -> Make {
-        self.xfs = Some(options);
+        self.how = How::Xfs(options);
         self
     }
 
@@ -101,15 +121,17 @@ impl Make {
         let image = Image::on(place.to_owned(), device, &ImageOptions::new().write(true))?;
         let (label, uuid) = (self.label.clone(), self.uuid);
         let refused = |words: String| Error::because(place, Errno::EINVAL, words);
-        image.enter("mkfs", |cx| match &self.xfs {
-            Some(options) => {
+        image.enter("mkfs", |cx| match &self.how {
+            #[cfg(feature = "xfs")]
+            How::Xfs(options) => {
                 let options = options.clone();
                 let options = xfs::MkfsOptions { label, uuid, assume_zeroes: true, ..options };
                 let made = xfs::mkfs(cx, &image.queue, &options);
                 made.map(drop).map_err(|error| refused(error.to_string()))
             }
-            None => {
-                let options = self.ext.clone();
+            #[cfg(feature = "ext4")]
+            How::Ext(options) => {
+                let options = options.clone();
                 let options = ext4::MkfsOptions { label, uuid, assume_zeroes: true, ..options };
                 let made = ext4::mkfs(cx, &image.queue, &options);
                 made.map(drop).map_err(|error| refused(error.to_string()))

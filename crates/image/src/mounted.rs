@@ -1,7 +1,6 @@
 //! A mounted file system, and what its clones and open files share.
 
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use base::Errno;
 use rt::Cx;
 use vfs::{FileSystem, Namespace};
 
+use crate::bytes;
 use crate::error::{Error, Result};
 use crate::open::Image;
 
@@ -57,7 +57,7 @@ impl Mounted {
         path: &Path,
         work: impl FnOnce(&mut Cx, &Namespace, &[u8]) -> std::result::Result<T, Errno>,
     ) -> Result<T> {
-        let done = self.enter("image", |cx| work(cx, &self.names, path.as_os_str().as_bytes()));
+        let done = self.enter("image", |cx| work(cx, &self.names, &bytes::of(path.as_os_str())));
         done.map_err(|errno| Error::new(self.place(path), errno))
     }
 

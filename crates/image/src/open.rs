@@ -83,7 +83,7 @@ impl ImageOptions {
 fn opening(place: &str, error: device::OpenError) -> Error {
     use device::OpenError::*;
     let errno = match &error {
-        Host { error, .. } => Errno(error.raw_os_error().unwrap_or(Errno::EIO.0)),
+        Host { error, .. } => Errno::from_io(error),
         Locked { .. } | Busy { .. } => Errno::EBUSY,
         _ => Errno::EINVAL,
     };
@@ -160,10 +160,12 @@ impl Image {
         let (write, cache_size) = (self.write, self.cache_size);
         let how = Mounting { write, cache_size, inode_cache: None, is_far: false };
         self.enter("mount", |cx| match format {
+            #[cfg(feature = "ext4")]
             Format::Ext => match how.ext(cx, queue, Default::default()) {
                 Ok(fs) => Ok(fs as Arc<dyn FileSystem>),
                 Err(error) => Err(Error::because(&self.place, error.to_errno(), error)),
             },
+            #[cfg(feature = "xfs")]
             Format::Xfs => match how.xfs(cx, queue, Default::default()) {
                 Ok(fs) => Ok(fs as Arc<dyn FileSystem>),
                 Err(error) => Err(Error::because(&self.place, error.to_errno(), error)),

@@ -8,8 +8,7 @@
 //! later.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -169,7 +168,7 @@ impl UndoFile {
             place.copy_from_slice(name);
             header[TARGET.start..][..2].copy_from_slice(&(name.len() as u16).to_le_bytes());
         }
-        self.file.write_all_at(&header, 0)?;
+        self.write_at(0, &header)?;
         self.file.sync_all()
     }
 
@@ -235,8 +234,14 @@ impl UndoFile {
         self.changes.len()
     }
 
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(at))?;
+        file.write_all(bytes)
+    }
+
     fn set_state(&mut self, state: State) -> io::Result<()> {
-        self.file.write_all_at(&[state as u8], STATE_AT)?;
+        self.write_at(STATE_AT, &[state as u8])?;
         self.file.sync_all()?;
         self.state = state;
         Ok(())

@@ -50,6 +50,7 @@ mod charge;
 mod cred;
 mod cx;
 mod exit;
+#[cfg(target_os = "linux")]
 mod files;
 mod ioprio;
 mod real;
@@ -66,6 +67,7 @@ pub use charge::{Charge, Charges};
 pub use cred::Cred;
 pub use cx::Cx;
 pub use exit::OnIocExit;
+#[cfg(target_os = "linux")]
 pub use files::{spawn_apart, write_pages};
 pub use ioprio::{IoClass, IoPriority, ParseIoPriorityError};
 pub use runtime::Runtime;

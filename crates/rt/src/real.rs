@@ -173,7 +173,16 @@ pub(crate) fn entropy() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// The calendar time.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn coarse_realtime() -> Timespec {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let since = since.expect("the clock of the host is past 1970");
+    Timespec { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
+}
+
 /// `CLOCK_REALTIME_COARSE`: the time of the last tick, at a few nanoseconds' cost.
+#[cfg(target_os = "linux")]
 pub(crate) fn coarse_realtime() -> Timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a valid place for one timespec.

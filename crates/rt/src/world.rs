@@ -1,9 +1,16 @@
 //! Virtual time: one clock, one OS thread, and an order of events that the seed decides.
 
 pub(crate) mod fiber;
+#[cfg(target_os = "linux")]
 mod overflow;
 mod report;
+#[cfg(target_os = "linux")]
 mod stack;
+#[cfg(not(target_os = "linux"))]
+#[path = "world/stack_elsewhere.rs"]
+mod stack;
+#[cfg(all(test, target_os = "linux"))]
+mod stack_elsewhere;
 pub(crate) mod state;
 
 use crate::timers::{Action, Event};
@@ -151,6 +158,7 @@ impl World {
         // Whatever panics from here to the end of the fiber leaves the world broken: the fiber
         // borrows from this frame, and a broken world neither resumes nor drops it.
         self.broken = true;
+        #[cfg(target_os = "linux")]
         let _running = overflow::Running::enter(self);
         let mut ended = false;
         while !ended {
@@ -169,6 +177,7 @@ impl World {
     /// ending; use [`run_until`](World::run_until) there.
     pub fn run_idle(&mut self) {
         self.assert_whole();
+        #[cfg(target_os = "linux")]
         let _running = overflow::Running::enter(self);
         while !matches!(self.step(Nanos::MAX), Step::Idle) {}
     }
@@ -177,6 +186,7 @@ impl World {
     /// was, if that is later).
     pub fn run_until(&mut self, until: Nanos) {
         self.assert_whole();
+        #[cfg(target_os = "linux")]
         let _running = overflow::Running::enter(self);
         while !matches!(self.step(until), Step::Idle) {}
         self.rt.virt().advance(until);

@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use super::file::FileDevice;
-use super::open::{OpenError, OpenOptions};
+use super::options::{OpenError, OpenOptions};
 use block::DeviceInfo;
 use std::fs::{self, File, Metadata};
 use std::os::fd::AsRawFd;

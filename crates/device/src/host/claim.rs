@@ -13,7 +13,7 @@
 
 #![allow(unsafe_code)]
 
-use super::open::OpenError;
+use super::options::OpenError;
 use std::fs::{self, File, Metadata};
 use std::ops::Range;
 use std::os::fd::AsRawFd;

@@ -4,7 +4,7 @@
 
 use super::blockdev;
 use super::claim::Claim;
-use super::open::{OpenError, OpenOptions};
+use super::options::{OpenError, OpenOptions};
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Sector};
 use block::{BioFlags, Cause, Device, DeviceError, DeviceInfo, DeviceIo, HostRange, Op, Segment};

@@ -1,114 +1,15 @@
 //! Opening what lies behind a path: an image file or a block device.
 
+use super::blockdev;
 use super::claim::{self, Claim};
 use super::file::FileDevice;
-use super::{blockdev, uring};
+use super::options::{Engine, OpenError, OpenOptions, nbd_url};
 use block::Device;
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-
-/// How requests reach the host.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Engine {
-    /// [`Engine::Uring`] with direct I/O where the host has it, else [`Engine::Psync`].
-    #[default]
-    Auto,
-    /// io_uring: requests are in flight while the caller goes on; one thread takes completions.
-    Uring,
-    /// preadv and pwritev in the calling thread: no thread is switched, which is the fastest way
-    /// into the host's page cache.
-    Psync,
-}
-
-/// How to open.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct OpenOptions {
-    /// Also for writing. Without it the device is read-only, and may be shared with other readers.
-    pub write: bool,
-    /// Past the host's page cache (O_DIRECT).
-    pub direct: bool,
-    /// How requests reach the host.
-    pub engine: Engine,
-}
-
-impl OpenOptions {
-    /// For reading, through the page cache.
-    pub fn read_only() -> OpenOptions {
-        OpenOptions::default()
-    }
-
-    /// For reading and writing, through the page cache.
-    pub fn read_write() -> OpenOptions {
-        OpenOptions { write: true, ..OpenOptions::default() }
-    }
-}
-
-/// Why a path could not be opened as a device.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The host refused.
-    #[error("{}: {what}: {error}", path.display())]
-    Host {
-        /// The path that was given.
-        path: PathBuf,
-        /// What was tried.
-        what: &'static str,
-        /// The host's answer.
-        error: io::Error,
-    },
-    /// Somebody else has it open through iopath or another program that locks images.
-    #[error("{}: in use by {by}", path.display())]
-    Locked {
-        /// The path that was given.
-        path: PathBuf,
-        /// Who, as far as the host shows.
-        by: String,
-    },
-    /// The kernel uses it: as backing of a loop device, mounted, as swap.
-    #[error("{}: in use by the kernel: {by}", path.display())]
-    Busy {
-        /// The path that was given.
-        path: PathBuf,
-        /// The loop device, mount point or holder.
-        by: String,
-    },
-    /// Neither a regular file nor a block device.
-    #[error("{}: is {kind}, neither an image file nor a block device", path.display())]
-    Kind {
-        /// The path that was given.
-        path: PathBuf,
-        /// What it is.
-        kind: &'static str,
-    },
-    /// A network block device that cannot be used.
-    #[error(transparent)]
-    Nbd(#[from] crate::nbd::NbdError),
-    /// Too short for one sector.
-    #[error("{}: {bytes} bytes are less than one block of {block}", path.display())]
-    Size {
-        /// The path that was given.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-        /// The logical block.
-        block: u32,
-    },
-}
-
-impl OpenError {
-    pub(super) fn host(path: &Path, what: &'static str, error: impl Into<io::Error>) -> OpenError {
-        OpenError::Host { path: path.to_owned(), what, error: error.into() }
-    }
-}
-
-/// The address, where the path is that of a network block device.
-fn nbd_url(path: &Path) -> Option<&str> {
-    path.to_str().filter(|path| path.starts_with("nbd://") || path.starts_with("nbd+unix://"))
-}
 
 /// Opens an image file or a block device, and locks it against every other opener until the last
 /// reference is dropped. An address (`nbd://..`, `nbd+unix://..`) opens a network block device,
@@ -190,10 +91,25 @@ fn open_as(path: &Path, options: OpenOptions, used: Use) -> Result<Arc<dyn Devic
     if engine == Engine::Psync {
         return Ok(Arc::new(device));
     }
-    match uring::UringDevice::new(device) {
-        Ok(device) => Ok(Arc::new(device)),
-        Err((device, _)) if options.engine == Engine::Auto => Ok(Arc::new(*device)),
-        Err((_, error)) => Err(OpenError::host(path, "set up io_uring", error)),
+    behind_ring(path, device, options.engine)
+}
+
+/// Puts a ring in front of a device; where there is none, only a caller who asked for one minds.
+fn behind_ring(
+    path: &Path,
+    device: FileDevice,
+    engine: Engine,
+) -> Result<Arc<dyn Device>, OpenError> {
+    #[cfg(feature = "io-uring")]
+    let (device, error) = match super::uring::UringDevice::new(device) {
+        Ok(device) => return Ok(Arc::new(device)),
+        Err((device, error)) => (*device, error),
+    };
+    #[cfg(not(feature = "io-uring"))]
+    let error = std::io::Error::other("built without the feature `io-uring`");
+    match engine {
+        Engine::Auto => Ok(Arc::new(device)),
+        _ => Err(OpenError::host(path, "set up io_uring", error)),
     }
 }
 
