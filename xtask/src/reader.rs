@@ -110,10 +110,9 @@ pub fn time() -> Result<()> {
     for (package, feature, _) in READERS.iter().filter(|reader| reader.0 == "iopath-image") {
         let project = folder.join(feature);
         fs::create_dir_all(project.join("src"))?;
-        let manifest = format!(
-            "[workspace]\n[package]\nname = \"reader\"\nedition = \"2024\"\n\
-             [dependencies.{package}]\npath = {library:?}\ndefault-features = false\nfeatures = [\"{feature}\"]\n"
-        );
+        let about = "[workspace]\n[package]\nname = \"reader\"\nedition = \"2024\"\n";
+        let chosen = format!("default-features = false\nfeatures = [\"{feature}\"]\n");
+        let manifest = format!("{about}[dependencies.{package}]\npath = {library:?}\n{chosen}");
         fs::write(project.join("Cargo.toml"), manifest)?;
         fs::write(project.join("src/main.rs"), PROGRAM)?;
         // The versions that this project is tested with, and no time for the network.

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The features choose: formats (`ext4`, `xfs`), faces (`fuse`, `nfs`, `network`), `io-uring`, and
-//! what measures and repairs (`model`, `workload`, `lab`, `crash`, `repair`). All are on by default,
-//! with the `command`, which needs them all but `network`. A reader of ext4 takes
+//! what measures and repairs (`model`, `workload`, `lab`, `crash`, `repair`). All are on by
+//! default, with the `command`, which needs them all but `network`. A reader of ext4 takes
 //! `default-features = false, features = ["ext4"]`.
 //!
 //! The modules below are the command: [`cli`] knows the commands, [`cmd`] has one file for each,
