@@ -53,6 +53,7 @@ const JUDGES: &[(&str, &str)] = &[
     ("sqlite3", "sqlite3"),
     ("../lib/python3/dist-packages/lmdb/__init__.py", "python3-lmdb"),
     ("../lib/python3/dist-packages/plyvel/__init__.py", "python3-plyvel"),
+    ("../lib/python3/dist-packages/prometheus_client/parser.py", "python3-prometheus-client"),
     ("mkfs.btrfs", "btrfs-progs"),
     ("stress-ng", "stress-ng"),
     ("setpriv", "util-linux"),

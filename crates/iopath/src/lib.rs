@@ -82,6 +82,8 @@ mod journal_arg;
 #[cfg(feature = "command")]
 pub mod keys;
 #[cfg(feature = "command")]
+mod log;
+#[cfg(feature = "command")]
 mod losses;
 #[cfg(feature = "command")]
 pub mod metrics;

@@ -6,8 +6,13 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
+use crate::log::{self, Level};
+
 /// As [`Out::problem`], from any thread.
 pub fn problem(json: bool, text: &str) {
+    if log::event(Level::Error, text) {
+        return;
+    }
     match json {
         true => eprintln!("{}", serde_json::json!({ "error": text })),
         false => eprintln!("iopath: {text}"),
@@ -63,6 +68,9 @@ impl Out {
 
     /// A note on standard error, unless `--quiet` or JSON.
     pub fn note(&self, text: impl AsRef<str>) {
+        if log::event(Level::Notice, text.as_ref()) {
+            return;
+        }
         if !self.quiet && !self.json {
             eprintln!("{}", text.as_ref());
         }

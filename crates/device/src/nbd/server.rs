@@ -55,6 +55,8 @@ pub struct Served {
     pub limits: Limits,
     /// Hears of requests, where there is one.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Hears of clients, where there is one: the address of one that comes (true) or goes.
+    pub clients: Option<fn(&str, bool)>,
 }
 
 impl Served {
@@ -73,7 +75,14 @@ impl Served {
         }
         let block_size = [info.logical_block, info.physical_block, LEN_MAX];
         let export = Export { name: name.to_owned(), size: info.bytes(), flags, block_size };
-        Served { queue, export, allocation: None, limits: Limits::default(), observer: None }
+        Served {
+            queue,
+            export,
+            allocation: None,
+            limits: Limits::default(),
+            observer: None,
+            clients: None,
+        }
     }
 }
 
@@ -126,8 +135,12 @@ pub fn serve(cx: &mut Cx, served: &Arc<Served>, listener: &Listener) -> io::Resu
         let (served, serving) = (served.clone(), serving.clone());
         cx.spawn("nbd client", move |cx| {
             let _until_it_ends = place;
+            let address = stream.peer();
+            let hear = |comes| served.clients.iter().for_each(|hear| hear(&address, comes));
+            hear(true);
             // A client that breaks off has not said why, and nobody is there to get an answer.
             let _gone = connection(cx, &served, &serving, stream);
+            hear(false);
         });
     }
 }

@@ -84,6 +84,16 @@ impl Stream {
         })
     }
 
+    /// The address of the other end: `unix` where it has none.
+    pub fn peer(&self) -> String {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.peer_addr().map_or_else(|e| e.to_string(), |a| a.to_string())
+            }
+            Stream::Unix(_) => "unix".to_owned(),
+        }
+    }
+
     /// How long one read or write may wait; none: for ever. Of all its handles.
     ///
     /// # Errors

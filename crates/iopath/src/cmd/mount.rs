@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use vfs::FileSystem;
 
 use crate::app::{App, MountWord};
 use crate::confine::{self, Needs, Work};
+use crate::log::{self, Level, Watched};
 use crate::metrics::Watch;
 use crate::notify::Manager;
 use crate::session;
@@ -52,6 +52,8 @@ pub struct Options {
     keeper: bool,
     #[command(flatten)]
     watch: Watch,
+    #[command(flatten)]
+    log: log::Options,
 }
 
 /// What the process in the background says when it serves.
@@ -83,14 +85,15 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         fuse::keep(&dir, &how)?;
         return Ok(ExitCode::SUCCESS);
     }
+    log::begin(&options.log, app.out.json, app.options.quiet);
     let listening = options.watch.listen()?;
     let manager = Manager::connect();
-    let log = options.background.then(SystemLog::connect).flatten();
     let keeper = lock(app, &target, how.read_only)?;
     let mut session = session::open(app, &target, !how.read_only)?;
     if let Some(replayed) = session.replayed() {
         app.out.note(format!("{target}: was not unmounted cleanly: {replayed}"));
     }
+    log::watch(app.cx, Watched::session(&session));
     if let Some(listening) = listening {
         let metrics = listening.measured(app, "mount", &mut session);
         listening.serve(app, metrics);
@@ -99,16 +102,13 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let outside = Outside { dir: &options.dir, keeper, background: options.background, manager };
     let served = serve(app, fs, outside, &how, signals);
     let closed = session::close(app, session);
-    if options.background {
-        // Nobody reads the standard streams any more.
-        let lost = kept.lost();
-        let said =
-            [lost.first.map(|_| lost.to_string()), closed.as_ref().err().map(|e| format!("{e:#}"))];
-        let texts = said.iter().flatten().map(|text| format!("{target}: {text}"));
-        log.iter().for_each(|log| texts.clone().for_each(|text| log.warn(&text)));
+    let lost = kept.lost();
+    if lost.first.is_some() {
+        log::event(Level::Error, &format!("{target}: {lost}"));
     }
     let end = served?;
     closed?;
+    log::event(Level::Info, &format!("{target}: not mounted any more"));
     if let End::Torn(signal) = end {
         app.out
             .note(format!("{target}: {signal} while programs used it: what they wrote is there"));
@@ -152,11 +152,13 @@ fn serve(
         let mut out = std::io::stdout();
         out.write_all(READY).and_then(|()| out.flush()).context("telling that it serves")?;
         detach().context("leaving the terminal")?;
+        log::detach();
     }
     let (locked, manager) = (app.locked.clone(), outside.manager);
     let place = outside.dir.display().to_string();
     let settle = move || {
         manager.ready(&format!("serving {place}"));
+        log::event(Level::Info, &format!("{place}: mounted"));
         locked.map_or(Ok(()), |locked| locked.settle().map_err(std::io::Error::other))
     };
     Ok(mount.run(app.cx, Some(signals), settle)?)
@@ -190,24 +192,6 @@ fn start(app: &App) -> Result<ExitCode> {
     match status.code() {
         Some(code @ 1..=255) => Ok(ExitCode::from(code as u8)), // It has said why.
         _ => bail!("the process that serves ended: {status}"),
-    }
-}
-
-/// The system's log.
-struct SystemLog(UnixDatagram);
-
-impl SystemLog {
-    /// None where there is none.
-    fn connect() -> Option<SystemLog> {
-        let socket = UnixDatagram::unbound().ok()?;
-        socket.connect("/dev/log").ok()?;
-        Some(SystemLog(socket))
-    }
-
-    /// Writes a line of the priority "warning".
-    fn warn(&self, text: &str) {
-        let line = format!("<12>iopath[{}]: {text}", std::process::id());
-        let _no_log = self.0.send(line.as_bytes());
     }
 }
 

@@ -18,6 +18,7 @@ use serde_json::json;
 use super::crash::marks::Marks;
 use crate::app::{App, at};
 use crate::confine::{self, Needs, Work, folder_of};
+use crate::log::{self, Level, Watched};
 use crate::metrics::{Listening, Metrics, Watch};
 use crate::notify::Manager;
 use crate::recognise::Content;
@@ -62,6 +63,8 @@ pub struct Options {
     handshake: u32,
     #[command(flatten)]
     watch: Watch,
+    #[command(flatten)]
+    log: log::Options,
 }
 
 /// Runs `serve nbd` until SIGINT or SIGTERM; then everything is flushed.
@@ -71,6 +74,7 @@ pub struct Options {
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     // Before there is any other thread.
     let signals = Signals::block();
+    log::begin(&options.log, app.out.json, app.options.quiet);
     let target = options.target.display().to_string();
     let manager = Manager::connect();
     let passed = ListenFd::from_env().take_tcp_listener(0).context("the socket of LISTEN_FDS")?;
@@ -127,6 +131,7 @@ fn listen(
         connections: options.connections.into(),
         handshake: Nanos::from_secs(options.handshake.into()),
     };
+    served.clients = Some(log::client);
     let queue = served.queue.clone();
     if let Some(listening) = outer.watched {
         let metrics = Metrics::of_device(app, &queue);
@@ -143,8 +148,11 @@ fn listen(
     confine::settle(app)?;
     app.cx.spawn("nbd server", move |cx| serve(cx, &served, &listener));
     outer.manager.ready(&url);
+    log::watch(app.cx, Watched::device(target, &queue));
+    log::event(Level::Info, &format!("{target}: serving at {url}"));
     outer.signals.wait();
     outer.manager.stopping();
+    log::event(Level::Info, &format!("{target}: stopping"));
     queue.drain(app.cx);
     queue.flush(app.cx).map_err(|error| at(target)(error.to_errno()))?;
     if let Some(Recording { recorder, marks, log }) = recording {

@@ -19,6 +19,7 @@ use serde_json::json;
 
 use crate::app::{App, at};
 use crate::confine::{self, Needs, Work};
+use crate::log::{self, Level, Watched};
 use crate::metrics::{Listening, Metrics, Watch};
 use crate::notify::Manager;
 use crate::session;
@@ -61,6 +62,8 @@ pub struct Options {
     tasks: usize,
     #[command(flatten)]
     watch: Watch,
+    #[command(flatten)]
+    log: log::Options,
 }
 
 #[derive(ValueEnum, Clone, Copy)]
@@ -85,6 +88,7 @@ fn ids(text: &str) -> Result<(u32, u32), String> {
 pub fn run(app: &mut App, args: &Options) -> Result<ExitCode> {
     // Before there is any other thread: they inherit it.
     let signals = Signals::block();
+    log::begin(&args.log, app.out.json, app.options.quiet);
     let export = export(app, args)?;
     let target = Target::parse(&args.target)?;
     let manager = Manager::connect();
@@ -95,6 +99,7 @@ pub fn run(app: &mut App, args: &Options) -> Result<ExitCode> {
     let work = if args.write { Work::Change } else { Work::Look };
     confine::enter(app, Needs::of_words(std::slice::from_ref(&args.target), work))?;
     let mut session = session::open(app, &target, args.write)?;
+    log::watch(app.cx, Watched::session(&session));
     let watched = listening.map(|listening| {
         let metrics = listening.measured(app, "nfs", &mut session);
         (listening, metrics)
@@ -153,7 +158,7 @@ fn serve(
         listening.serve(app, metrics);
     }
     let nfsd = Nfsd::start(app.cx, server, args.tasks.clamp(1, 256));
-    let listener = Listener::on(app.cx, waits.socket, nfsd.clone());
+    let listener = Listener::heard(app.cx, waits.socket, nfsd.clone(), log::client);
     let result =
         listener.with_context(|| format!("listening at {}", args.listen)).and_then(|listener| {
             confine::settle(app)?;
@@ -165,8 +170,10 @@ fn serve(
             }
             app.out.flush()?;
             waits.manager.ready(&url);
+            log::event(Level::Info, &format!("{}: serving at {url}", session.target));
             waits.signals.wait();
             waits.manager.stopping();
+            log::event(Level::Info, &format!("{}: stopping", session.target));
             listener.stop(app.cx);
             Ok(())
         });

@@ -3,6 +3,7 @@
 mod view;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,6 +15,7 @@ use base::Nanos;
 use clap::Args;
 use console::{Key, Term};
 use rt::Cx;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use self::view::View;
 use crate::app::App;
@@ -69,6 +71,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     }
     let ended = Arc::new(AtomicBool::new(false));
     let term = Term::stdout();
+    let _restored = shown.then(Modes::keep);
     if shown {
         watch_keys(app.cx, &term, &ended);
         draw(&term, &first)?;
@@ -85,6 +88,29 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The modes of the terminal, which come back when this is dropped: whoever waits for a key has
+/// others set, and may still wait when the mount has ended.
+struct Modes(Option<(File, Termios)>);
+
+impl Modes {
+    /// None where keys come from no terminal.
+    fn keep() -> Modes {
+        let terminal = File::open("/dev/tty").ok();
+        Modes(terminal.and_then(|terminal| {
+            let modes = tcgetattr(&terminal).ok()?;
+            Some((terminal, modes))
+        }))
+    }
+}
+
+impl Drop for Modes {
+    fn drop(&mut self) {
+        if let Some((terminal, modes)) = &self.0 {
+            let _gone_already = tcsetattr(terminal, OptionalActions::Drain, modes);
+        }
+    }
 }
 
 /// The place of the metrics: a mount names it.

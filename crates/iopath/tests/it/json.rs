@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::command::{iopath_in, ok_in};
+use crate::log;
 use serde_json::Value;
 
 const SCHEMA: &str = include_str!("../../../../docs/json-schema.json");
@@ -81,6 +82,7 @@ fn is_of(value: &Value, kind: &str) -> bool {
     match kind {
         "string" => value.is_string(),
         "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
         "boolean" => value.is_boolean(),
         "null" => value.is_null(),
         "array" => value.is_array(),
@@ -104,6 +106,19 @@ fn prepare(dir: &Path) {
     // The table of groups is lost.
     let bad = std::fs::File::options().write(true).open(dir.join("bad.img")).expect("the image");
     std::os::unix::fs::FileExt::write_all_at(&bad, &[0; 1024], 2048).expect("written");
+}
+
+/// What a server logs, and what `top` shows of it.
+fn log_and_top(dir: &Path, schema: &mut Schema) {
+    let metrics = dir.join("metrics").display().to_string();
+    let options = ["--log-format", "json", "--log-level", "debug", "--metrics", &metrics];
+    let log = std::fs::File::create(dir.join("log")).expect("a log");
+    let (server, url) = log::serve(dir, &options, &log, None);
+    ok_in(dir, &format!("ls {url}:/"));
+    schema.check(&ok_in(dir, &format!("--json top --once {metrics}")), &["top"], "top");
+    log::terminate(server);
+    let text = std::fs::read_to_string(dir.join("log")).expect("the log");
+    schema.check(&text, &["log"], "serve nbd");
 }
 
 #[test]
@@ -163,6 +178,7 @@ fn every_line_is_as_the_schema_says() {
         assert!(output.stdout.is_empty(), "{line}");
         schema.check(&String::from_utf8_lossy(&output.stderr), &["error"], line);
     }
+    log_and_top(dir.path(), &mut schema);
     // Each kind is in the page and was seen; `push` needs a server.
     for kind in schema.kinds.as_object().expect("definitions").keys() {
         let is_part = kind == "geometry";

@@ -21,6 +21,7 @@ mod interrupt;
 mod json;
 mod lab;
 mod lab_own;
+mod log;
 mod metadump;
 mod metrics;
 mod nbd;

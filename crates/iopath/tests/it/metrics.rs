@@ -138,10 +138,11 @@ fn a_mount_counts_what_was_done_in_it() {
     }
 }
 
-/// Each family has its help and its type before its samples, and no sample comes twice.
+/// Each family has its help and its type before its samples, and no sample comes twice. The parser
+/// of Prometheus' own client library finds as many samples, each of a family with help and type.
 fn well_formed(text: &str) {
     let mut seen = std::collections::BTreeSet::new();
-    let mut family = String::new();
+    let (mut family, mut samples) = (String::new(), 0);
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
             family = rest.split(' ').next().expect("a name").to_owned();
@@ -150,8 +151,21 @@ fn well_formed(text: &str) {
             let (name, number) = line.rsplit_once(' ').expect("a value");
             assert!(name.starts_with(&family), "{line} is not of {family}");
             assert!(number.parse::<f64>().is_ok() && seen.insert(name.to_owned()), "{line}");
+            samples += 1;
         }
     }
+    let parser = "import sys\nfrom prometheus_client.parser import text_string_to_metric_families\n\
+                  for family in text_string_to_metric_families(sys.stdin.read()):\n \
+                  assert family.documentation and family.type != 'unknown', family\n \
+                  for sample in family.samples: print(sample.name)";
+    // Debian's, whichever comes first on the path.
+    let mut python = Command::new("/usr/bin/python3");
+    python.args(["-c", parser]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut python = python.spawn().expect("apt-get install python3-prometheus-client");
+    python.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    let output = python.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{text}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), samples, "{text}");
 }
 
 /// A server of NBD, locked, counts at a port the requests of a client.
@@ -257,4 +271,48 @@ fn top_shows_a_mount_once() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && said.contains(wanted), "{said}");
     }
+}
+
+/// On a terminal, `top` ends where the mount does, and the terminal has its modes back.
+#[test]
+fn top_gives_the_terminal_back_when_the_mount_dies() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (image, socket, metrics) = (path("a.img"), path("nbd"), path("metrics"));
+    ok(&["mkfs", "-q", "-t", "ext4", "--size", "16M", &image]);
+    let server = Command::new(env!("CARGO_BIN_EXE_iopath"))
+        .args(["serve", "nbd", "--listen", &socket, "--metrics", &metrics, &image])
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut server = Running(server.expect("it starts"));
+    let mut first = [0; 16];
+    server.0.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("it serves");
+    let program = env!("CARGO_BIN_EXE_iopath");
+    let line = format!("stty -a; '{program}' top '{metrics}'; echo; echo status $?; stty -a");
+    let script = Command::new("script")
+        .args(["-q", "-c", &line, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut script = Running(script.expect("apt-get install bsdutils"));
+    let _keyboard = script.0.stdin.take();
+    let mut said = Vec::new();
+    let mut stdout = script.0.stdout.take().expect("a pipe");
+    let is_shown = |said: &[u8]| said.windows(9).any(|bytes| bytes == b"operation");
+    while !is_shown(&said) {
+        let mut byte = [0];
+        stdout.read_exact(&mut byte).expect("it shows the view");
+        said.push(byte[0]);
+    }
+    drop(server);
+    stdout.read_to_end(&mut said).expect("it ends");
+    let said = String::from_utf8_lossy(&said).replace('\r', "");
+    let modes = |text: &str| {
+        let lines = text.lines().filter(|line| line.contains("icanon") || line.contains("isig"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (before, after) = said.split_once("status ").expect("it ended");
+    assert!(!modes(before).is_empty(), "{said}");
+    assert_eq!(modes(before), modes(after), "{said}");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -167,6 +167,20 @@ impl Listener {
     /// # Errors
     /// The socket has no address, or no second handle can be made.
     pub fn on(cx: &mut Cx, listener: TcpListener, nfsd: Arc<Nfsd>) -> std::io::Result<Listener> {
+        Listener::heard(cx, listener, nfsd, |_, _| {})
+    }
+
+    /// As [`Listener::on`]; `clients` hears of connections that come (true) and go: the address of
+    /// the client.
+    ///
+    /// # Errors
+    /// As [`Listener::on`].
+    pub fn heard(
+        cx: &mut Cx,
+        listener: TcpListener,
+        nfsd: Arc<Nfsd>,
+        clients: fn(&str, bool),
+    ) -> std::io::Result<Listener> {
         let address = listener.local_addr()?;
         let socket = TcpStream::from(OwnedFd::from(listener.try_clone()?));
         let over = Arc::new(AtomicBool::new(false));
@@ -176,7 +190,7 @@ impl Listener {
             while !flag.load(Ordering::Acquire) {
                 match listener.accept() {
                     Ok((stream, peer)) if !flag.load(Ordering::Acquire) => {
-                        accept(cx, stream, peer.ip(), &nfsd, &all);
+                        accept(cx, stream, Client { peer, clients }, &nfsd, &all);
                     }
                     Ok(_) => {}
                     // Out of descriptors, mostly: connections end meanwhile.
@@ -211,11 +225,17 @@ impl Listener {
     }
 }
 
+/// Whom a connection comes from, and who hears of it.
+struct Client {
+    peer: SocketAddr,
+    clients: fn(&str, bool),
+}
+
 /// Serves a connection in a task of its own; one too many is closed at once.
 fn accept(
     cx: &mut Cx,
     stream: TcpStream,
-    peer: IpAddr,
+    client: Client,
     nfsd: &Arc<Nfsd>,
     all: &Arc<SpinLock<Connections>>,
 ) {
@@ -236,6 +256,8 @@ fn accept(
     };
     let (nfsd, list) = (nfsd.clone(), all.clone());
     let task = cx.spawn("nfs-serve", move |cx| {
+        let (peer, address) = (client.peer.ip(), client.peer.to_string());
+        (client.clients)(&address, true);
         let back = Arc::new(TcpBack(Mutex::named("answers", stream)));
         let mut reader = BufReader::with_capacity(BUFFER, reader);
         let mut records = Records::new(crate::server::RECORD_MAX);
@@ -247,6 +269,7 @@ fn accept(
         }
         let _ = reader.get_ref().shutdown(Shutdown::Both);
         list.lock(cx).streams.remove(&id);
+        (client.clients)(&address, false);
     });
     all.lock(cx).tasks.push(task);
 }
