@@ -9,7 +9,9 @@
 //! ([`CheckOptions::replay`]), so that the check sees what a mount would see; the device is never
 //! written.
 //!
-//! Memory: two bits per block, 16 bytes per inode in use, the names' hashes of one directory at a
+//! Several tasks look at a large file system at once ([`CheckOptions::tasks`]).
+//!
+//! Memory: two bits per block, 6 bytes per inode in use, the names' hashes of one directory at a
 //! time, 24 bytes per run of directory blocks, and some 100 per attribute value in an inode. Time
 //! is bounded by the size of the device: a block that maps others is followed once, whoever names
 //! it.
@@ -42,6 +44,7 @@ mod mapping;
 mod overlay;
 mod quota;
 mod rule;
+mod share;
 mod summary;
 mod system;
 mod verity;
@@ -54,7 +57,7 @@ pub use links::WrongLinks;
 pub use rule::{Rule, Severity};
 
 use block_map::BlockMap;
-use dirs::DirRecord;
+use dirs::{DirRecord, Subdirectory};
 use inodes::InodeMap;
 use io::Io;
 use quota::Usage;
@@ -72,11 +75,13 @@ pub struct CheckOptions {
     /// The device of an external journal, which is not written either. Without it a dirty one ends
     /// the check.
     pub journal: Option<JournalDevice>,
+    /// How many tasks look at it at once; None: one for each processor, where it is large.
+    pub tasks: Option<usize>,
 }
 
 impl Default for CheckOptions {
     fn default() -> CheckOptions {
-        CheckOptions { replay: true, findings_max: 10_000, journal: None }
+        CheckOptions { replay: true, findings_max: 10_000, journal: None, tasks: None }
     }
 }
 
@@ -162,6 +167,7 @@ fn passes(
     io.set_block_size(geometry.block_size);
     let mut checker = Checker::new(io, raw, geometry, findings);
     checker.watch = watch;
+    checker.set_tasks(options.tasks);
     let mut counted = None;
     if checker.groups()? {
         checker.system_inodes()?;
@@ -193,6 +199,10 @@ struct Checker<'a> {
     used: BlockMap,
     inodes: InodeMap,
     dirs: Vec<DirRecord>,
+    /// The inodes, while directories are read.
+    known: Arc<InodeMap>,
+    /// Directories that were found in directories.
+    below: Vec<Subdirectory>,
     xattrs: XattrBlocks,
     values: LargeValues,
     /// What the attributes of the inode that is being looked at add to it.
@@ -213,6 +223,8 @@ struct Checker<'a> {
     names_unknown: bool,
     /// Blocks whose holders were asked for.
     watch: Watch,
+    /// How many tasks look at it at once, and how many inodes are worth one.
+    tasks: (usize, u64),
 }
 
 impl<'a> Checker<'a> {
@@ -226,6 +238,8 @@ impl<'a> Checker<'a> {
             used: BlockMap::new(&g),
             inodes: InodeMap::new(&g),
             dirs: Vec::new(),
+            known: Arc::default(),
+            below: Vec::new(),
             xattrs: XattrBlocks::default(),
             values: LargeValues::default(),
             attributes: Attributes::default(),
@@ -238,8 +252,19 @@ impl<'a> Checker<'a> {
             blocks_unknown: false,
             names_unknown: false,
             watch: Watch::default(),
+            tasks: (1, share::WORTH),
             g,
         }
+    }
+
+    /// In virtual time, where no task saves another one time, there is one.
+    fn set_tasks(&mut self, wanted: Option<usize>) {
+        let rt = self.io.cx().runtime();
+        self.tasks = match wanted {
+            _ if rt.is_virtual() => (1, share::WORTH),
+            Some(tasks) => (tasks, 1),
+            None => (rt.cpus(), share::WORTH),
+        };
     }
 
     /// True where the blocks may belong to a file by their numbers.

@@ -124,7 +124,7 @@ pub fn plan(
     }
     let (mut left, counts) = fs.judge()?;
     if !left.is_empty() && fs.take_counts(&counts)? {
-        (left, _) = fs.judge()?;
+        left = fs.counts_left(&counts)?;
     }
     if !left.is_empty() {
         let before = fs.findings.len();

@@ -108,6 +108,22 @@ impl<R, A> Findings<R, A> {
         }
     }
 
+    /// None so far.
+    pub fn is_empty(&self) -> bool {
+        self.report.findings.is_empty() && self.report.more == 0
+    }
+
+    /// How many are kept.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Adds those of another report, without its counts.
+    pub fn append(&mut self, other: CheckReport<R, A>) {
+        other.findings.into_iter().for_each(|found| self.keep(found));
+        self.report.more += other.more;
+    }
+
     /// The counts, to be filled in.
     pub fn counts(&mut self) -> &mut CheckReport<R, A> {
         &mut self.report
@@ -150,6 +166,11 @@ impl Watch {
     /// For these blocks, by their numbers on the device.
     pub fn new(blocks: impl IntoIterator<Item = u64>) -> Watch {
         Watch(blocks.into_iter().map(|block| (block, Vec::new())).collect())
+    }
+
+    /// Nobody's holders were asked for.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// These blocks have a holder: `holder` of the block's number.

@@ -41,7 +41,7 @@ mod rule;
 mod summary;
 mod tree;
 
-pub use counts::{Count, Counter};
+pub use counts::{Count, Counter, check_counts};
 pub use findings::{CheckReport, Finding};
 pub use rule::Rule;
 

@@ -73,7 +73,7 @@ mod symlink;
 mod uncached;
 
 pub use check::{CheckOptions, CheckReport, Count, Counter, Finding, Rule};
-pub use check::{check, check_beside, check_counting, holders};
+pub use check::{check, check_beside, check_counting, check_counts, holders};
 pub use fs::Xfs;
 pub use fs::options::MountOptions;
 pub use log::recovery::RecoveryReport;

@@ -60,6 +60,39 @@ impl BlockMap {
         taken
     }
 
+    /// Clears the bits of a run that lies within a group.
+    pub fn clear(&mut self, start: u64, len: u64) {
+        for (group, from, to, _) in self.pieces(start, len) {
+            if let Some(map) = &mut self.groups[group] {
+                for bit in from..to {
+                    base::bitmap::clear(map, bit);
+                }
+            }
+        }
+    }
+
+    /// Sets the bits that are set in another map of the same file system; false, and nothing is
+    /// changed, where both have a bit.
+    pub fn join(&mut self, other: &BlockMap) -> bool {
+        let both = |(ours, theirs): (&Option<Box<[u8]>>, &Option<Box<[u8]>>)| {
+            let (Some(ours), Some(theirs)) = (ours, theirs) else { return false };
+            ours.iter().zip(theirs).any(|(ours, theirs)| ours & theirs != 0)
+        };
+        if self.groups.iter().zip(&other.groups).any(both) {
+            return false;
+        }
+        for (ours, theirs) in self.groups.iter_mut().zip(&other.groups) {
+            match (ours, theirs) {
+                (_, None) => {}
+                (ours @ None, Some(_)) => ours.clone_from(theirs),
+                (Some(ours), Some(theirs)) => {
+                    ours.iter_mut().zip(theirs).for_each(|(ours, theirs)| *ours |= theirs);
+                }
+            }
+        }
+        true
+    }
+
     /// Whether the block's bit is set; false for blocks outside.
     pub fn get(&self, block: u64) -> bool {
         self.pieces(block, 1).next().is_some_and(|(group, from, _, _)| {
@@ -100,6 +133,12 @@ mod tests {
         assert!(!map.get(0) && !map.get(5000));
         assert_eq!(map.in_clusters(0, 0)[6], 0b1111_1110, "blocks 50 to 56 are bits 49 to 55");
         assert_eq!(map.in_clusters(0, 4)[0], 0b1000, "only the last of four clusters");
+        let mut other = BlockMap { groups: vec![None; 4], first: 1, per_group: 64, blocks: 201 };
+        other.set(40, 5);
+        other.set(60, 1);
+        assert!(!map.join(&other) && !map.get(40), "both have block 60");
+        other.clear(60, 1);
+        assert!(map.join(&other) && map.get(40) && map.get(44) && map.get(60));
         assert!(map.in_clusters(3, 4).iter().all(|&byte| byte == 0));
     }
 }

@@ -50,12 +50,12 @@ impl Counted {
     /// True where the inode is in use, and directories may name it. `ino` is in range.
     pub fn has_names(&self, ino: Ino) -> bool {
         let info = self.inodes.get(ino.0 as u32);
-        info.used && !info.nameless
+        info.has_names()
     }
 
     /// The inodes in use of a group: index, and whether it is a directory.
     pub fn inodes(&self, group: u32) -> impl Iterator<Item = (u32, bool)> {
-        let all = (0..).zip(self.inodes.group(group)).filter(|(_, info)| info.used);
+        let all = (0..).zip(self.inodes.group(group)).filter(|(_, info)| info.is_used());
         let directory = |info: &InodeInfo| info.kind == Some(FileKind::Directory);
         all.map(move |(index, info)| (index, directory(info)))
     }

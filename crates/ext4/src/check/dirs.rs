@@ -1,6 +1,7 @@
 //! Third pass: directory blocks and their entries.
 
 use std::hash::Hasher;
+use std::sync::Arc;
 
 use base::Ino;
 use base::map::{FxHasher, HashSet};
@@ -105,6 +106,14 @@ impl DirRecord {
     }
 }
 
+/// A directory that has a name.
+pub struct Subdirectory {
+    ino: u32,
+    /// The directory with that name, and where it lies.
+    parent: u32,
+    at: At,
+}
+
 /// What goes along while one directory is read.
 struct Reading {
     dir: usize,
@@ -127,6 +136,40 @@ impl Checker<'_> {
     /// The device's.
     pub fn directories(&mut self) -> Result<(), DeviceError> {
         self.dirs.sort_by_key(|dir| dir.ino);
+        self.inodes.start_names();
+        self.known = Arc::new(std::mem::take(&mut self.inodes));
+        let mut shares = self.dir_shares().into_iter();
+        let first = shares.next().expect("there is a share");
+        let others: Vec<_> = shares.map(|share| self.start_directories(share)).collect();
+        self.dirs = first;
+        self.all_directories()?;
+        for task in others {
+            let share = task.join(self.io.cx())?;
+            self.take_directories(share);
+        }
+        self.parents();
+        let known = std::mem::take(&mut self.known);
+        self.inodes = Arc::into_inner(known).expect("the tasks have ended");
+        Ok(())
+    }
+
+    /// Gives the directories with a name their parents.
+    fn parents(&mut self) {
+        for Subdirectory { ino, parent, at } in std::mem::take(&mut self.below) {
+            if self.set_parent(ino, parent) {
+                self.known.add_name(ino);
+            } else {
+                let detail = format!("a name of directory {ino}, which has a parent");
+                self.findings.add(Rule::DirTwoParents, at, detail);
+            }
+        }
+    }
+
+    /// Goes over the directories at hand.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn all_directories(&mut self) -> Result<(), DeviceError> {
         let mut names = HashSet::default();
         for dir in 0..self.dirs.len() {
             // To empty one that was large takes longer than to make a new one.
@@ -301,8 +344,8 @@ impl Checker<'_> {
         if self.group_unknown(ino) {
             return;
         }
-        let info = self.inodes.get(ino);
-        if !info.used || info.nameless {
+        let info = self.known.get(ino);
+        if !info.has_names() {
             let detail = format!("{:?} names inode {ino}, which is not in use", name());
             self.findings.add(Rule::DirEntryUnused, at, detail);
             self.names_unknown = true;
@@ -317,13 +360,12 @@ impl Checker<'_> {
                 let detail = format!("{:?} has type {found}, should be {expected}", name());
                 self.findings.add(rule, at, detail);
             }
-            if kind == FileKind::Directory && !self.set_parent(ino, reading.ino) {
-                let detail = format!("{:?} names directory {ino}, which has a parent", name());
-                self.findings.add(Rule::DirTwoParents, at, detail);
+            if kind == FileKind::Directory {
+                self.below.push(Subdirectory { ino, parent: reading.ino, at });
                 return;
             }
         }
-        self.inodes.get_mut(ino).counted += 1;
+        self.known.add_name(ino);
     }
 
     /// Makes `parent` the parent of a directory; false where it has one, or is the root.

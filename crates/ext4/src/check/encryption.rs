@@ -39,6 +39,14 @@ impl Policies {
         dir == NONE || special || dir == policy || dir == UNKNOWN || policy == UNKNOWN
     }
 
+    /// The number here of a policy that has another one there.
+    pub(super) fn renumber(&mut self, there: &Policies, number: u16) -> u16 {
+        match number {
+            NONE | UNKNOWN => number,
+            _ => self.number(there.0[usize::from(number) - 1]),
+        }
+    }
+
     fn number(&mut self, policy: Policy) -> u16 {
         let known = self.0.iter().position(|known| *known == policy);
         let index = known.unwrap_or_else(|| {
@@ -58,7 +66,7 @@ impl Checker<'_> {
             return;
         }
         let (policy, wrong) = self.policies.of(context.as_deref());
-        self.inodes.get_mut(ino).policy = policy;
+        self.inodes.set_policy(ino, policy);
         let known = self.g.features.incompat.contains(Incompat::ENCRYPT);
         let wrong = if known { wrong } else { Some("encrypted, without the feature".into()) };
         if let Some(detail) = wrong {
@@ -68,14 +76,15 @@ impl Checker<'_> {
 
     /// Whether directory `dir` is encrypted.
     pub fn is_encrypted(&self, dir: u32) -> bool {
-        self.inodes.get(dir).policy != NONE
+        self.known.policy(dir) != NONE
     }
 
     /// Checks that what an encrypted directory names has its policy.
     pub fn entry_policy(&mut self, dir: u32, ino: u32, at: At) {
-        let (policy, found) = (self.inodes.get(dir).policy, self.inodes.get(ino));
-        if !Policies::agree(policy, found.policy, found.kind) {
-            let how = if found.policy == NONE { "not" } else { "otherwise" };
+        let known = &self.known;
+        let (policy, theirs, kind) = (known.policy(dir), known.policy(ino), known.get(ino).kind);
+        if !Policies::agree(policy, theirs, kind) {
+            let how = if theirs == NONE { "not" } else { "otherwise" };
             let detail = format!("inode {ino} is {how} encrypted, its directory {dir} is");
             self.findings.add(Rule::EncryptionPolicy, at, detail);
         }

@@ -1,5 +1,10 @@
 //! Second pass: every inode in use, and its blocks.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering::Relaxed;
+
 use base::Ino;
 use block::DeviceError;
 use zerocopy::FromBytes;
@@ -23,21 +28,52 @@ const QUOTA_INOS: [u32; 2] = [3, 4];
 pub struct InodeInfo {
     /// Links that the inode claims.
     pub links: u16,
-    /// Names that were found.
-    pub counted: u32,
     /// What it is; None where it is not in use, or its mode says nothing.
     pub kind: Option<FileKind>,
+    /// [`USED`] and [`NAMELESS`].
+    state: u8,
+}
+
+/// The inode has links, or is an orphan.
+const USED: u8 = 1;
+/// It needs no name: reserved, system file or orphan.
+const NAMELESS: u8 = 2;
+/// More names are not counted: no inode may have so many.
+const NAMES_MAX: u16 = 65_500;
+
+// A hundred million of them, with their names, are 600 MB.
+const _: () = assert!(size_of::<InodeInfo>() + size_of::<AtomicU16>() == 6);
+
+impl InodeInfo {
     /// It has links, or is an orphan.
-    pub used: bool,
-    /// It needs no name: reserved, system file or orphan.
-    pub nameless: bool,
-    /// How it is encrypted: see [`super::encryption`].
-    pub policy: u16,
+    pub fn is_used(self) -> bool {
+        self.state & USED != 0
+    }
+
+    /// It is in use, and directories name it: it is no system file and no orphan.
+    pub fn has_names(self) -> bool {
+        self.state == USED
+    }
+
+    /// It is in use.
+    pub fn set_used(&mut self) {
+        self.state |= USED;
+    }
+
+    /// Whether it needs no name.
+    pub fn set_nameless(&mut self, nameless: bool) {
+        self.state = self.state & !NAMELESS | if nameless { NAMELESS } else { 0 };
+    }
 }
 
 /// The inodes in use, by group; a group holds them up to its last one.
+#[derive(Default)]
 pub struct InodeMap {
     groups: Vec<Vec<InodeInfo>>,
+    /// Names that were found, once directories are read.
+    names: Vec<Vec<AtomicU16>>,
+    /// How they are encrypted, where they are: see [`super::encryption`].
+    policies: BTreeMap<u32, u16>,
     per_group: u32,
 }
 
@@ -45,7 +81,7 @@ impl InodeMap {
     /// No inode.
     pub fn new(g: &Geometry) -> InodeMap {
         let groups = vec![Vec::new(); g.groups_count as usize];
-        InodeMap { groups, per_group: g.inodes_per_group }
+        InodeMap { groups, per_group: g.inodes_per_group, ..InodeMap::default() }
     }
 
     /// The inode; the default where it is not in use. `ino` is in range.
@@ -72,6 +108,58 @@ impl InodeMap {
         inodes.reserve_exact((count as usize).saturating_sub(inodes.len()));
     }
 
+    /// Makes room for the names of all inodes; none was found.
+    pub fn start_names(&mut self) {
+        let none = |group: &Vec<InodeInfo>| group.iter().map(|_| AtomicU16::new(0)).collect();
+        self.names = self.groups.iter().map(none).collect();
+    }
+
+    /// Counts a name of an inode in use.
+    pub fn add_name(&self, ino: u32) {
+        let index = ino - 1;
+        let group = &self.names[(index / self.per_group) as usize];
+        let names = &group[(index % self.per_group) as usize];
+        if names.load(Relaxed) < NAMES_MAX {
+            names.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The names that were found of an inode.
+    pub fn names(&self, ino: u32) -> u32 {
+        let index = ino - 1;
+        let group = self.names.get((index / self.per_group) as usize);
+        let names = group.and_then(|group| group.get((index % self.per_group) as usize));
+        names.map_or(0, |names| names.load(Relaxed).into())
+    }
+
+    /// How an inode is encrypted.
+    pub fn policy(&self, ino: u32) -> u16 {
+        match self.policies.is_empty() {
+            true => 0,
+            false => self.policies.get(&ino).copied().unwrap_or_default(),
+        }
+    }
+
+    /// An inode is encrypted.
+    pub fn set_policy(&mut self, ino: u32, policy: u16) {
+        self.policies.insert(ino, policy);
+    }
+
+    /// Takes over a share of the groups, of which nothing is known yet. `number` says which number
+    /// a policy has here.
+    pub fn join(
+        &mut self,
+        share: Range<u32>,
+        mut other: InodeMap,
+        mut number: impl FnMut(u16) -> u16,
+    ) {
+        for group in share {
+            self.groups[group as usize] = std::mem::take(&mut other.groups[group as usize]);
+        }
+        let policies = other.policies.into_iter();
+        self.policies.extend(policies.map(|(ino, policy)| (ino, number(policy))));
+    }
+
     /// The inodes of a group from its first one on; those behind are not in use.
     pub fn group(&self, group: u32) -> &[InodeInfo] {
         &self.groups[group as usize]
@@ -84,9 +172,28 @@ impl Checker<'_> {
     /// # Errors
     /// The device's.
     pub fn inodes(&mut self) -> Result<(), DeviceError> {
+        let mut shares = self.inode_shares().into_iter();
+        let first = shares.next().expect("there is a share");
+        let others: Vec<_> =
+            shares.map(|share| (share.clone(), self.start_inodes(share))).collect();
+        self.inodes_of(first)?;
+        for (share, task) in others {
+            let found = task.join(self.io.cx());
+            if !found.is_some_and(|found| self.take_inodes(share.clone(), found)) {
+                self.inodes_of(share)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes over the inode tables of these groups.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn inodes_of(&mut self, groups: Range<u32>) -> Result<(), DeviceError> {
         let batch = self.io.batch();
         let size = self.g.inode_size as usize;
-        for group in 0..self.g.groups_count {
+        for group in groups {
             let count = self.last_inode(group)?;
             let Some(desc) = self.descs[group as usize] else { continue };
             self.inodes.reserve(group, count);
@@ -117,7 +224,7 @@ impl Checker<'_> {
     pub fn slot(&mut self, ino: u32, slot: &[u8]) -> Result<(), DeviceError> {
         let values = InodeValues::read(slot, &self.g);
         let at = At::Inode(Ino(ino.into()));
-        let orphan = self.inodes.get(ino).used;
+        let orphan = self.inodes.get(ino).is_used();
         let reserved = ino < self.g.first_ino && ino != ROOT_INO;
         if !values.may_be_of(ino, &self.g) {
             let InodeValues { mode, links, uid, gid, .. } = values;
@@ -143,9 +250,11 @@ impl Checker<'_> {
         self.checksum(ino, slot, &values);
         let info = self.inodes.get_mut(ino);
         info.links = values.links;
-        info.used = true;
+        info.set_used();
         info.kind = values.kind();
-        info.nameless |= reserved;
+        if reserved {
+            info.set_nameless(true);
+        }
         self.findings.counts().inodes_used += 1;
         if !orphan && values.dtime != 0 {
             let detail = format!("{} links and time of deletion {}", values.links, values.dtime);
@@ -197,8 +306,8 @@ impl Checker<'_> {
     /// A reserved inode is in use, and has no name.
     fn reserved_in_use(&mut self, ino: u32) {
         let info = self.inodes.get_mut(ino);
-        info.used = true;
-        info.nameless = true;
+        info.set_used();
+        info.set_nameless(true);
         self.findings.counts().inodes_used += 1;
     }
 
@@ -355,7 +464,7 @@ impl Checker<'_> {
             self.verity(ino, values, &mapped)?;
         }
         if holds_value && kind == FileKind::Regular {
-            self.inodes.get_mut(ino).nameless = true;
+            self.inodes.get_mut(ino).set_nameless(true);
             self.keep_value(ino, values, &mapped);
         }
         if self.is_system(ino) {

@@ -27,6 +27,16 @@ impl<'a> Io<'a> {
         self.block_size = block_size;
     }
 
+    /// The task.
+    pub fn cx(&mut self) -> &mut Cx {
+        self.cx
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &Arc<Queue> {
+        self.queue
+    }
+
     /// Bytes of the device.
     pub fn device_bytes(&self) -> u64 {
         self.queue.info().bytes()

@@ -49,7 +49,7 @@ impl Checker<'_> {
     /// Compares parents, connections and links.
     pub fn links(&mut self) {
         let root = self.inodes.get(ROOT_INO);
-        if !root.used || root.kind != Some(FileKind::Directory) {
+        if !root.is_used() || root.kind != Some(FileKind::Directory) {
             let detail = format!("inode {ROOT_INO} is no directory");
             self.findings.add(Rule::RootMissing, At::Inode(Ino(ROOT_INO.into())), detail);
             return;
@@ -131,7 +131,7 @@ impl Names<'_> {
         for group in 0..self.g.groups_count {
             for (index, info) in (1..).zip(self.inodes.group(group)) {
                 let ino = group * self.g.inodes_per_group + index;
-                let counted = self.counted_links(ino, info);
+                let counted = self.counted_links(ino, *info);
                 if let Some(counted) = counted.filter(|&count| count != info.links.into()) {
                     wrong.push(WrongLinks { ino: Ino(ino.into()), found: info.links, counted });
                 }
@@ -141,12 +141,13 @@ impl Names<'_> {
     }
 
     /// The links that an inode should claim. None where it has none, or where it may claim others.
-    fn counted_links(&mut self, ino: u32, info: &InodeInfo) -> Option<u32> {
-        if !info.used || info.nameless {
+    fn counted_links(&mut self, ino: u32, info: InodeInfo) -> Option<u32> {
+        if !info.has_names() {
             return None;
         }
         let directory = info.kind == Some(FileKind::Directory);
-        if info.counted == 0 && ino != ROOT_INO {
+        let names = self.inodes.names(ino);
+        if names == 0 && ino != ROOT_INO {
             if !directory {
                 let at = At::Inode(Ino(ino.into()));
                 self.findings.add(Rule::InodeUnconnected, at, "it has no name");
@@ -154,7 +155,7 @@ impl Names<'_> {
             return None;
         }
         if !directory {
-            return Some(info.counted);
+            return Some(names);
         }
         let dir = self.dirs.binary_search_by_key(&ino, |dir| dir.ino);
         // Its name in the parent, or the root's `..`; its own `.`; a `..` in each child.

@@ -16,6 +16,16 @@ use crate::format::{At, Corrupt, CorruptKind, InodeFlags, InodeValues};
 #[derive(Default)]
 pub struct Usage(BTreeMap<(Kind, u32), (u64, u64)>);
 
+impl Usage {
+    /// Adds that of another share of the inodes.
+    pub fn join(&mut self, other: Usage) {
+        for (key, (space, inodes)) in other.0 {
+            let sum = self.0.entry(key).or_default();
+            *sum = (sum.0 + space, sum.1 + inodes);
+        }
+    }
+}
+
 /// The blocks of a quota file.
 struct FileBlocks<'a, 'b> {
     checker: &'a mut Checker<'b>,

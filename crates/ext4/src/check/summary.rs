@@ -116,7 +116,7 @@ impl Checker<'_> {
         }
         let mut used = vec![0u8; bits.div_ceil(8)];
         for (index, info) in self.inodes.group(group).iter().enumerate() {
-            if info.used {
+            if info.is_used() {
                 bitmap::set(&mut used, index);
             }
         }
@@ -135,8 +135,9 @@ impl Checker<'_> {
 
     fn directories_of(&mut self, group: u32, desc: &GroupDesc) {
         let list = self.inodes.group(group);
-        let directories =
-            |info: &&super::inodes::InodeInfo| info.used && info.kind == Some(FileKind::Directory);
+        let directories = |info: &&super::inodes::InodeInfo| {
+            info.is_used() && info.kind == Some(FileKind::Directory)
+        };
         let counted = list.iter().filter(directories).count() as u32;
         if desc.used_dirs != counted && desc.used_dirs <= self.g.inodes_per_group {
             let detail = format!("{}, counted {counted}", desc.used_dirs);

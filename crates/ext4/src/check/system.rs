@@ -62,7 +62,7 @@ impl Checker<'_> {
         let [user, group, project] = self.g.quota_inos;
         for ino in [self.g.journal_ino, self.g.orphan_file_ino, user, group, project] {
             if (1..=self.g.inodes_count).contains(&ino) {
-                self.inodes.get_mut(ino).nameless = true;
+                self.inodes.get_mut(ino).set_nameless(true);
             }
         }
         if self.g.features.incompat.contains(Incompat::MMP) {
@@ -107,7 +107,7 @@ impl Checker<'_> {
         while ino != 0 {
             let at = At::Inode(Ino(ino.into()));
             let slot = if self.is_orphan_number(ino) { self.read_slot(ino)? } else { None };
-            let Some(slot) = slot.filter(|_| !self.inodes.get(ino).used) else {
+            let Some(slot) = slot.filter(|_| !self.inodes.get(ino).is_used()) else {
                 self.findings.add(Rule::OrphanList, at, "not an inode that can be on the list");
                 return Ok(());
             };
@@ -128,9 +128,9 @@ impl Checker<'_> {
 
     fn add_orphan(&mut self, ino: u32, values: &InodeValues) {
         let info = self.inodes.get_mut(ino);
-        info.used = true;
+        info.set_used();
         // One with links is only truncated.
-        info.nameless = values.links == 0;
+        info.set_nameless(values.links == 0);
         self.orphans.push(ino);
     }
 
@@ -179,7 +179,7 @@ impl Checker<'_> {
     fn orphan_entry(&mut self, ino: u32, at: At) -> Result<(), DeviceError> {
         let slot = if self.is_orphan_number(ino) { self.read_slot(ino)? } else { None };
         let values = slot.map(|slot| InodeValues::read(&slot, &self.g));
-        match values.filter(|values| values.kind().is_some() && !self.inodes.get(ino).used) {
+        match values.filter(|values| values.kind().is_some() && !self.inodes.get(ino).is_used()) {
             Some(values) => self.add_orphan(ino, &values),
             None => {
                 let detail = format!("inode {ino} cannot await its deletion");

@@ -32,11 +32,39 @@ struct Shared {
     totals: Totals,
 }
 
+impl XattrBlocks {
+    /// The blocks that both have.
+    pub fn shared_with(&self, other: &XattrBlocks) -> Vec<u64> {
+        other.0.keys().filter(|block| self.0.contains_key(block)).copied().collect()
+    }
+
+    /// Takes over those of another share of the inodes.
+    pub fn join(&mut self, other: XattrBlocks) {
+        for (block, theirs) in other.0 {
+            let found = theirs.found;
+            self.0.entry(block).and_modify(|ours| ours.found += found).or_insert(theirs);
+        }
+    }
+}
+
 /// Values in inodes of their own, and the entries that name them.
 #[derive(Default)]
 pub struct LargeValues {
     inodes: BTreeMap<u32, ValueInode>,
     entries: Vec<ValueEntry>,
+}
+
+impl LargeValues {
+    /// None so far.
+    pub fn is_empty(&self) -> bool {
+        self.inodes.is_empty() && self.entries.is_empty()
+    }
+
+    /// Takes over those of another share of the inodes.
+    pub fn join(&mut self, other: LargeValues) {
+        self.inodes.extend(other.inodes);
+        self.entries.extend(other.entries);
+    }
 }
 
 /// An inode that holds a value.

@@ -60,7 +60,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         let report = match known {
             Known::Ext => {
                 let journal = journal_beside(app, false)?;
-                let options = ext4::CheckOptions { replay, findings_max, journal };
+                let options = ext4::CheckOptions { replay, findings_max, journal, tasks: None };
                 ext4::check(app.cx, &storage.queue, &options).map(Summary::from)
             }
             Known::Xfs => {

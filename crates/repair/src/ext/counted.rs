@@ -1,7 +1,7 @@
 //! Light damage: where only counts, bitmaps and names of nothing are wrong, what one check has
 //! counted is enough. No inode is read again, and memory is that of the check.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Ino, bitmap};
 use block::DeviceError;
@@ -9,7 +9,7 @@ use ext4::format::{At, dir};
 use ext4::{CheckReport, Counted, Rule};
 
 use super::connect::LINK_MAX;
-use super::dirs::REWRITE;
+use super::dirs::{REWRITE, by_rule};
 use super::inodes::EMPTY_SLOT;
 use super::{FINDINGS_MAX, Fs};
 use crate::RepairError;
@@ -38,19 +38,19 @@ const COUNTED: &[Rule] = &[
 /// Damage that the counts of a check are enough for.
 pub struct Light {
     counted: Counted,
-    /// Blocks of directories with names of inodes that are not in use, and their directories.
-    unused: BTreeMap<u64, u32>,
+    /// Directories, and their blocks with names of inodes that are not in use.
+    unused: BTreeMap<u32, BTreeSet<u64>>,
 }
 
 impl Light {
     /// None where a check found something else.
     pub fn of(report: &CheckReport, counted: Option<Counted>) -> Option<Light> {
         let counted = counted.filter(|_| report.more == 0)?;
-        let mut unused = BTreeMap::new();
+        let mut unused: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
         for finding in &report.findings {
             match (finding.rule, finding.at) {
                 (Rule::DirEntryUnused, At::Block(dir, block)) => {
-                    unused.insert(block, dir.0 as u32);
+                    unused.entry(dir.0 as u32).or_default().insert(block);
                 }
                 (Rule::DirEntryUnused, _) => return None,
                 (rule, _) if COUNTED.contains(&rule) => {}
@@ -75,8 +75,8 @@ impl Fs<'_> {
         let Some(links) = links.filter(|all| all.iter().all(|one| one.counted < LINK_MAX)) else {
             return Ok(false);
         };
-        for (block, dir) in unused {
-            if !self.drop_unused(dir, block, &counted)? {
+        for (dir, blocks) in unused {
+            if !self.drop_unused(dir, &blocks, &counted)? {
                 return Ok(false);
             }
         }
@@ -119,41 +119,52 @@ impl Fs<'_> {
         Ok(restored)
     }
 
-    /// Removes the names of inodes that are not in use from a block; false where one of them may be
-    /// in use, or may stay.
+    /// Removes the names of inodes that are not in use from blocks of a directory; false where one
+    /// of them may be in use, or may stay.
     fn drop_unused(
         &mut self,
         dir: u32,
-        block: u64,
+        blocks: &BTreeSet<u64>,
         counted: &Counted,
     ) -> Result<bool, DeviceError> {
         let values = self.values(dir)?;
         let layout = self.layout_of(values.flags);
-        let mut data = self.view.read(block)?;
         let inodes = 1..=self.g.inodes_count;
         let is_unused = |entry: &dir::Entry<'_>| {
             let known = inodes.contains(&entry.ino) && counted.has_names(Ino(entry.ino.into()));
             !known && entry.name != b"." && entry.name != b".."
         };
-        while let Some(found) = dir::find_by(&data, layout, is_unused) {
-            let mut entries = dir::entries(&data, layout);
-            let named = entries.find(|entry| entry.offset == found.offset);
-            let name = String::from_utf8_lossy(named.map_or(&[][..], |entry| entry.name));
-            let detail = format!("{name:?} names inode {}, which is not in use", found.ino);
-            let loss = format!("the name {name:?}");
-            let outside = !inodes.contains(&found.ino);
-            if outside || self.may_exist(found.ino)? {
+        let (mut problems, mut written) = (Vec::new(), Vec::new());
+        for &block in blocks {
+            let mut data = self.view.read(block)?;
+            while let Some(found) = dir::find_by(&data, layout, is_unused) {
+                let mut entries = dir::entries(&data, layout);
+                let named = entries.find(|entry| entry.offset == found.offset);
+                let name = String::from_utf8_lossy(named.map_or(&[][..], |entry| entry.name));
+                let detail = format!("{name:?} names inode {}, which is not in use", found.ino);
+                problems.push((Rule::DirEntryUnused, detail, Some(format!("the name {name:?}"))));
+                if !inodes.contains(&found.ino) || self.may_exist(found.ino)? {
+                    return Ok(false);
+                }
+                dir::remove(&mut data, layout, &found);
+            }
+            written.push((block, data));
+        }
+        for (rule, detail, loss) in by_rule(&problems) {
+            let loss = loss.expect("a name is lost");
+            if !self.lossy(rule, Self::at(dir), detail, REWRITE, loss) {
                 return Ok(false);
             }
-            if !self.lossy(Rule::DirEntryUnused, Self::at(dir), detail, REWRITE, loss) {
+        }
+        for (block, mut data) in written {
+            if layout.checksum {
+                dir::set_checksum(self.seed(dir, values.generation), &mut data);
+            }
+            self.view.write(block, &data);
+            if dir::check(&data, layout, self.g.inodes_count).is_err() {
                 return Ok(false);
             }
-            dir::remove(&mut data, layout, &found);
         }
-        if layout.checksum {
-            dir::set_checksum(self.seed(dir, values.generation), &mut data);
-        }
-        self.view.write(block, &data);
-        Ok(dir::check(&data, layout, self.g.inodes_count).is_ok())
+        Ok(true)
     }
 }

@@ -65,6 +65,28 @@ pub struct Content {
     pub problems: Vec<Problem>,
 }
 
+/// One problem for each rule, which says all that is wrong and all that is lost by what is done
+/// about it: that is decided once.
+pub fn by_rule(problems: &[Problem]) -> Vec<Problem> {
+    let mut joined: Vec<(Rule, Vec<&str>, Vec<&str>)> = Vec::new();
+    for (rule, detail, loss) in problems {
+        let known = joined.iter().position(|(other, ..)| other == rule);
+        let index = known.unwrap_or_else(|| {
+            joined.push((*rule, Vec::new(), Vec::new()));
+            joined.len() - 1
+        });
+        let (_, details, losses) = &mut joined[index];
+        details.push(detail);
+        let fresh = loss.as_deref().filter(|loss| losses.last() != Some(loss));
+        losses.extend(fresh);
+    }
+    let join = |(rule, details, losses): (Rule, Vec<&str>, Vec<&str>)| {
+        let loss = (!losses.is_empty()).then(|| losses.join(", "));
+        (rule, details.join("; "), loss)
+    };
+    joined.into_iter().map(join).collect()
+}
+
 /// What may be done with an entry.
 enum Verdict {
     Keep(u8),
@@ -84,12 +106,10 @@ impl Fs<'_> {
         for ino in all {
             let content = self.content(ino, true)?;
             let mut wanted = false;
-            for (rule, detail, loss) in &content.problems {
+            for (rule, detail, loss) in by_rule(&content.problems) {
                 wanted |= match loss {
-                    None => self.safe(*rule, Self::at(ino), detail.clone(), REWRITE),
-                    Some(loss) => {
-                        self.lossy(*rule, Self::at(ino), detail.clone(), REWRITE, loss.clone())
-                    }
+                    None => self.safe(rule, Self::at(ino), detail, REWRITE),
+                    Some(loss) => self.lossy(rule, Self::at(ino), detail, REWRITE, loss),
                 };
             }
             for name in &content.names {

@@ -8,7 +8,7 @@ use xfs::format::inode::InodeCore;
 use xfs::format::{AgHeader, At, Kind, verifier};
 use xfs::{Count, Counter, Rule};
 
-use super::{Fs, safe};
+use super::{FINDINGS_MAX, Fs, safe};
 
 /// The rules whose violation says nothing about the structures that were counted.
 const COUNTED: [Rule; 4] = [Rule::LinkCount, Rule::GroupCount, Rule::SuperCount, Rule::LogReplayed];
@@ -45,6 +45,17 @@ impl Fs<'_> {
         let sums = self.sums()?;
         self.write_sums(&sums)?;
         Ok(true)
+    }
+
+    /// What is still wrong of the numbers that a check has counted, after they were stored. It found
+    /// nothing else.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn counts_left(&mut self, counts: &[Count]) -> Result<Vec<String>, DeviceError> {
+        let (_, queue) = self.view.overlay()?;
+        let report = xfs::check_counts(self.view.cx(), &queue, counts, FINDINGS_MAX)?;
+        Ok(report.findings.iter().map(ToString::to_string).collect())
     }
 
     /// Says that a number of links is wrong, and is stored.

@@ -1,6 +1,16 @@
 //! Numbers that a check has counted, and that the device has otherwise.
 
+use std::sync::Arc;
+
 use base::Ino;
+use block::{DeviceError, Queue};
+use rt::Cx;
+
+use super::findings::Findings;
+use super::{CheckReport, Checker, MEMORY, Rule, read_super};
+use crate::format::At;
+use crate::format::inode::InodeCore;
+use crate::mount;
 
 /// A counter in the headers of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,4 +81,82 @@ pub enum Count {
         /// What it should be.
         counted: u32,
     },
+}
+
+impl Count {
+    /// What was counted, and what is stored now.
+    fn compare(&self, checker: &mut Checker<'_>) -> Result<Option<(u32, u32)>, DeviceError> {
+        match *self {
+            Count::Links { ino, counted, .. } => {
+                let geometry = checker.geometry();
+                let slot = checker.reader.read_slot(checker.cx, ino);
+                let core = slot.and_then(|slot| Ok(InodeCore::parse(&slot, ino, &geometry)?));
+                Ok(checker.keep(core)?.map(|core| (counted, core.links)))
+            }
+            Count::Group { ag, counter, counted, .. } => {
+                let group = &checker.groups[ag as usize];
+                let Some((agf, agi)) = group.agf.as_ref().zip(group.agi.as_ref()) else {
+                    return Ok(None);
+                };
+                let stored = match counter {
+                    Counter::FreeBlocks => agf.agf_freeblks,
+                    Counter::LongestFree => agf.agf_longest,
+                    Counter::TreeBlocks => agf.agf_btreeblks,
+                    Counter::RmapBlocks => agf.agf_rmap_blocks,
+                    Counter::RefcountBlocks => agf.agf_refcount_blocks,
+                    Counter::InodeTreeBlocks => agi.agi_iblocks,
+                    Counter::FreeInodeTreeBlocks => agi.agi_fblocks,
+                    Counter::Inodes => agi.agi_count,
+                    Counter::FreeInodes => agi.agi_freecount,
+                };
+                Ok(Some((counted, stored.get())))
+            }
+        }
+    }
+
+    /// What is wrong with it, and where.
+    fn finding(&self, stored: u32) -> (Rule, At, String) {
+        match *self {
+            Count::Links { ino, counted, .. } => {
+                (Rule::LinkCount, At::Inode(ino), format!("{stored} links should be {counted}"))
+            }
+            Count::Group { ag, counter, counted, .. } => {
+                let at = if counter.is_of_inodes() { At::Agi(ag) } else { At::Agf(ag) };
+                let text = format!("{}: {stored} should be {counted}", counter.name());
+                (Rule::GroupCount, at, text)
+            }
+        }
+    }
+}
+
+/// Checks that what a check has counted is stored by now: the counters of all groups, the links of
+/// these inodes, and the sums in the superblock. Where that check found nothing else, nothing is
+/// wrong then. Inodes and directories are not read again. Parks on reads.
+///
+/// # Errors
+/// The device's first error.
+pub fn check_counts(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    counts: &[Count],
+    findings_max: usize,
+) -> Result<CheckReport, DeviceError> {
+    let mut findings = Findings::new(findings_max);
+    let Some((raw, geometry)) = read_super(cx, queue, &mut findings)? else {
+        return Ok(findings.report());
+    };
+    let reader = mount::reader(queue, geometry, MEMORY);
+    let mut checker = Checker::new(cx, reader, raw, findings);
+    checker.backups()?;
+    checker.group_headers()?;
+    for count in counts {
+        if let Some((counted, stored)) = count.compare(&mut checker)?
+            && counted != stored
+        {
+            let (rule, at, text) = count.finding(stored);
+            checker.findings.add(rule, at, text);
+        }
+    }
+    checker.summary();
+    Ok(checker.findings.report())
 }

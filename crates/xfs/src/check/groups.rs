@@ -91,6 +91,21 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// Reads the headers of all groups, and nothing else of them.
+    pub(super) fn group_headers(&mut self) -> Result<(), DeviceError> {
+        let geometry = self.geometry();
+        for ag in 0..geometry.ag_count {
+            let sector = self.sector(ag, AgHeader::Agf)?;
+            let agf = RawAgf::parse_places(&sector, ag, &geometry).copied();
+            let agf = self.keep(agf.map_err(Into::into))?;
+            let sector = self.sector(ag, AgHeader::Agi)?;
+            let agi = RawAgi::parse(&sector, ag, &geometry).copied();
+            let agi = self.keep(agi.map_err(Into::into))?;
+            self.groups.push(Group { agf, agi, ..Group::default() });
+        }
+        Ok(())
+    }
+
     fn claim_log(&mut self, geometry: &Geometry) {
         if geometry.log_start != FsBlock(0) {
             let place = geometry.split(geometry.log_start);

@@ -1,0 +1,217 @@
+//! A pass of a large file system, by several tasks at once.
+//!
+//! Each task looks at its share of the groups or of the directories with a checker of its own, and
+//! the shares are joined in their order: what is found does not depend on the number of tasks. A
+//! share of inodes in which something is wrong is looked at again by the first task, because what
+//! follows from that depends on what came before.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use block::{DeviceError, Queue};
+use rt::JoinHandle;
+
+use super::dirs::{DirRecord, Subdirectory};
+use super::findings::{CheckReport, Findings};
+use super::inodes::InodeMap;
+use super::io::Io;
+use super::{BlockMap, Checker, LargeValues, Policies, Usage, XattrBlocks};
+use crate::format::{Geometry, GroupDesc, RawSuper};
+
+/// Inodes, or blocks of directories, that are worth a task of their own.
+pub const WORTH: u64 = 16_384;
+
+/// What a checker begins with.
+struct Seed {
+    queue: Arc<Queue>,
+    raw: RawSuper,
+    g: Geometry,
+    descs: Vec<Option<GroupDesc>>,
+    findings_max: usize,
+}
+
+impl Seed {
+    fn checker<'a>(self, cx: &'a mut rt::Cx, queue: &'a Arc<Queue>) -> Checker<'a> {
+        let mut io = Io::new(cx, queue);
+        io.set_block_size(self.g.block_size);
+        let findings = Findings::new(self.findings_max);
+        let mut checker = Checker::new(io, self.raw, self.g, findings);
+        checker.descs = self.descs;
+        checker
+    }
+}
+
+/// A share of the inodes in which nothing is wrong.
+pub struct InodeShare {
+    used: BlockMap,
+    inodes: InodeMap,
+    dirs: Vec<DirRecord>,
+    xattrs: XattrBlocks,
+    values: LargeValues,
+    policies: Policies,
+    usage: Usage,
+    report: CheckReport,
+}
+
+/// A share of the directories.
+pub struct DirShare {
+    dirs: Vec<DirRecord>,
+    below: Vec<Subdirectory>,
+    names_unknown: bool,
+    report: CheckReport,
+}
+
+/// Cuts items into as many neighbouring shares as there are tasks, by their weights; into fewer
+/// where there is too little for so many.
+fn cut(weights: &[u64], tasks: usize, worth: u64) -> Vec<Range<usize>> {
+    let all: u64 = weights.iter().sum();
+    let tasks = (tasks as u64).min(all / worth).max(1);
+    let (mut shares, mut begin, mut sum) = (Vec::new(), 0, 0);
+    for (index, weight) in weights.iter().enumerate() {
+        sum += weight;
+        if sum * tasks >= all * (shares.len() as u64 + 1) {
+            shares.push(begin..index + 1);
+            begin = index + 1;
+        }
+    }
+    match shares.last_mut() {
+        Some(last) => last.end = weights.len(),
+        None => shares.push(0..weights.len()),
+    }
+    shares
+}
+
+impl Checker<'_> {
+    fn seed(&mut self) -> Seed {
+        Seed {
+            queue: self.io.queue().clone(),
+            raw: self.raw,
+            g: self.g.clone(),
+            descs: self.descs.clone(),
+            findings_max: self.findings.max(),
+        }
+    }
+
+    /// The shares of all groups, one for each task.
+    pub fn inode_shares(&self) -> Vec<Range<u32>> {
+        let weights: Vec<u64> =
+            (0..self.g.groups_count).map(|group| self.inodes_to_read(group).into()).collect();
+        let tasks = if self.watch.is_empty() { self.tasks.0 } else { 1 };
+        let shares = cut(&weights, tasks, self.tasks.1);
+        // What is known already must be in the first share, which this task looks at.
+        let first = shares[0].end as u32;
+        let known = (first..self.g.groups_count).any(|group| !self.inodes.group(group).is_empty());
+        match known {
+            true => std::iter::once(0..self.g.groups_count).collect(),
+            false => shares.iter().map(|share| share.start as u32..share.end as u32).collect(),
+        }
+    }
+
+    /// Starts a task for a share of the groups. It answers None where something is wrong in them.
+    pub fn start_inodes(&mut self, share: Range<u32>) -> JoinHandle<Option<InodeShare>> {
+        let seed = self.seed();
+        self.io.cx().spawn("check", move |cx| {
+            let queue = seed.queue.clone();
+            let mut checker = seed.checker(cx, &queue);
+            for group in share {
+                let read = checker.inodes_of(group..group + 1);
+                let sound =
+                    read.is_ok() && checker.findings.is_empty() && checker.system.is_empty();
+                if !sound || checker.blocks_unknown {
+                    return None;
+                }
+            }
+            Some(InodeShare {
+                used: checker.used,
+                inodes: checker.inodes,
+                dirs: checker.dirs,
+                xattrs: checker.xattrs,
+                values: checker.values,
+                policies: checker.policies,
+                usage: checker.usage,
+                report: checker.findings.report(),
+            })
+        })
+    }
+
+    /// Takes over a share of the groups; false, and nothing is changed, where it contradicts what
+    /// is known.
+    pub fn take_inodes(&mut self, share: Range<u32>, mut found: InodeShare) -> bool {
+        let ratio = u64::from(self.g.cluster_ratio);
+        for block in self.xattrs.shared_with(&found.xattrs) {
+            if !found.values.is_empty() {
+                return false;
+            }
+            found.used.clear(block & !(ratio - 1), ratio);
+        }
+        if !self.used.join(&found.used) {
+            return false;
+        }
+        self.inodes
+            .join(share, found.inodes, |number| self.policies.renumber(&found.policies, number));
+        self.dirs.append(&mut found.dirs);
+        self.xattrs.join(found.xattrs);
+        self.values.join(found.values);
+        self.usage.join(found.usage);
+        let counts = self.findings.counts();
+        counts.inodes_used += found.report.inodes_used;
+        counts.directories += found.report.directories;
+        true
+    }
+
+    /// The directories in shares, one for each task.
+    pub fn dir_shares(&mut self) -> Vec<Vec<DirRecord>> {
+        let weights: Vec<u64> = self.dirs.iter().map(|dir| dir.len() + 1).collect();
+        let mut shares = Vec::new();
+        for share in cut(&weights, self.tasks.0, self.tasks.1).into_iter().rev() {
+            shares.push(self.dirs.split_off(share.start));
+        }
+        shares.reverse();
+        shares
+    }
+
+    /// Starts a task for a share of the directories.
+    pub fn start_directories(
+        &mut self,
+        dirs: Vec<DirRecord>,
+    ) -> JoinHandle<Result<DirShare, DeviceError>> {
+        let (seed, known) = (self.seed(), self.known.clone());
+        self.io.cx().spawn("check", move |cx| {
+            let queue = seed.queue.clone();
+            let mut checker = seed.checker(cx, &queue);
+            (checker.known, checker.dirs) = (known, dirs);
+            checker.all_directories()?;
+            Ok(DirShare {
+                dirs: checker.dirs,
+                below: checker.below,
+                names_unknown: checker.names_unknown,
+                report: checker.findings.report(),
+            })
+        })
+    }
+
+    /// Takes over a share of the directories.
+    pub fn take_directories(&mut self, mut share: DirShare) {
+        self.dirs.append(&mut share.dirs);
+        self.below.append(&mut share.below);
+        self.names_unknown |= share.names_unknown;
+        self.findings.append(share.report);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_follow_each_other_and_none_is_too_small() {
+        let weights = [30_000, 0, 0, 20_000, 10_000, 0, 0];
+        let cut = |weights: &[u64], tasks| cut(weights, tasks, WORTH);
+        assert_eq!(cut(&weights, 2), [0..1, 1..7]);
+        assert_eq!(cut(&weights, 1).len(), 1);
+        assert_eq!(cut(&weights, 100), cut(&weights, 3), "60,000 inodes are worth three tasks");
+        assert_eq!(cut(&weights, 3), [0..1, 1..4, 4..7]);
+        assert_eq!(cut(&[5, 5], 8), vec![0..2; 1]);
+        assert_eq!(cut(&[], 8), vec![0..0; 1]);
+    }
+}
