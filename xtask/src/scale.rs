@@ -41,7 +41,12 @@ struct Work {
     name: &'static str,
     ways: [Way; 2],
     goal: Option<f64>,
+    /// What is removed behind it, so that not everything is in memory at once.
+    gone: &'static str,
 }
+
+/// What one work leaves and no other one needs.
+const LEFT: &str = "rm -rf $O $O.tar $D $D.undo $Y $Y.undo";
 
 const fn way(name: &'static str, before: &'static str, script: &'static str) -> Way {
     Way { name, before, script, status: 0 }
@@ -56,6 +61,7 @@ const WORKS: &[Work] = &[
     Work {
         name: "build ext4",
         goal: Some(0.45),
+        gone: "",
         ways: [
             way(
                 "mke2fs -d",
@@ -66,8 +72,63 @@ const WORKS: &[Work] = &[
         ],
     },
     Work {
+        name: "extract from ext4, beside a copy in memory",
+        goal: Some(0.6),
+        gone: "",
+        ways: [
+            way("cp -a", "rm -rf $O", "exec cp -a $T $O"),
+            way("iopath cp -a", "rm -rf $O; mkdir $O", "exec $B cp -q -a $E:/. $O"),
+        ],
+    },
+    Work {
+        name: "an archive of ext4, beside one of a tree in memory",
+        goal: None,
+        gone: "",
+        ways: [
+            way("tar -cf", "rm -f $O.tar", "exec tar -C $T -cf $O.tar ."),
+            way("iopath cp -a", "rm -f $O.tar", "exec $B cp -q -a $E:/. $O.tar:"),
+        ],
+    },
+    Work {
+        name: "list ext4 with attributes, beside a tree in memory",
+        goal: None,
+        gone: "",
+        ways: [
+            way("find -ls", "", "exec find $T -ls >/dev/null"),
+            way("iopath manifest", "", "exec $B manifest $E >/dev/null"),
+        ],
+    },
+    Work {
+        name: "compare ext4 with a tree, beside two trees",
+        goal: None,
+        gone: "",
+        ways: [
+            way("diff -r", "rm -rf $O; cp -a $T $O", "exec diff -r $T $O"),
+            way("iopath diff", "", "exec $B diff $E:/ $T >/dev/null"),
+        ],
+    },
+    Work {
+        name: "check ext4",
+        goal: Some(0.3),
+        gone: "",
+        ways: [
+            way("e2fsck -fn", "", "exec $newest_e2fsck -fn $E >/dev/null 2>&1"),
+            way("iopath check", "", "exec $B check -q $E >/dev/null"),
+        ],
+    },
+    Work {
+        name: "repair ext4, some names and counts wrong",
+        goal: Some(0.5),
+        gone: "rm $E",
+        ways: [
+            finding("e2fsck -fy", DAMAGE_EXT4, "exec $newest_e2fsck -fy $D >/dev/null 2>&1"),
+            finding("iopath repair", DAMAGE_EXT4, REPAIR_EXT4),
+        ],
+    },
+    Work {
         name: "build XFS",
         goal: Some(0.8),
+        gone: "",
         ways: [
             way(
                 "mkfs.xfs -p",
@@ -78,72 +139,27 @@ const WORKS: &[Work] = &[
         ],
     },
     Work {
-        name: "extract from ext4, beside a copy in memory",
-        goal: Some(0.6),
-        ways: [
-            way("cp -a", "rm -rf $O", "exec cp -a $T $O"),
-            way("iopath cp -a", "rm -rf $O; mkdir $O", "exec $B cp -q -a $E:/. $O"),
-        ],
-    },
-    Work {
         name: "extract from XFS, beside a copy in memory",
         goal: Some(0.6),
+        gone: "rm -rf $T",
         ways: [
             way("cp -a", "rm -rf $O", "exec cp -a $T $O"),
             way("iopath cp -a", "rm -rf $O; mkdir $O", "exec $B cp -q -a $X:/. $O"),
         ],
     },
     Work {
-        name: "an archive of ext4, beside one of a tree in memory",
-        goal: None,
-        ways: [
-            way("tar -cf", "rm -f $O.tar", "exec tar -C $T -cf $O.tar ."),
-            way("iopath cp -a", "rm -f $O.tar", "exec $B cp -q -a $E:/. $O.tar:"),
-        ],
-    },
-    Work {
-        name: "list ext4 with attributes, beside a tree in memory",
-        goal: None,
-        ways: [
-            way("find -ls", "", "exec find $T -ls >/dev/null"),
-            way("iopath manifest", "", "exec $B manifest $E >/dev/null"),
-        ],
-    },
-    Work {
-        name: "compare ext4 with a tree, beside two trees",
-        goal: None,
-        ways: [
-            way("diff -r", "rm -rf $O; cp -a $T $O", "exec diff -r $T $O"),
-            way("iopath diff", "", "exec $B diff $E:/ $T >/dev/null"),
-        ],
-    },
-    Work {
-        name: "check ext4",
-        goal: Some(0.3),
-        ways: [
-            way("e2fsck -fn", "", "exec $newest_e2fsck -fn $E >/dev/null 2>&1"),
-            way("iopath check", "", "exec $B check -q $E >/dev/null"),
-        ],
-    },
-    Work {
         name: "check XFS",
         goal: Some(0.5),
+        gone: "",
         ways: [
             way("xfs_repair -n", "", "exec $newest_xfs_repair -n $X >/dev/null 2>&1"),
             way("iopath check", "", "exec $B check -q $X >/dev/null"),
         ],
     },
     Work {
-        name: "repair ext4, some names and counts wrong",
-        goal: Some(0.5),
-        ways: [
-            finding("e2fsck -fy", DAMAGE_EXT4, "exec $newest_e2fsck -fy $D >/dev/null 2>&1"),
-            finding("iopath repair", DAMAGE_EXT4, REPAIR_EXT4),
-        ],
-    },
-    Work {
         name: "repair XFS, some names and counts wrong",
         goal: Some(0.5),
+        gone: "",
         ways: [
             way("xfs_repair", DAMAGE_XFS, "exec $newest_xfs_repair $Y >/dev/null 2>&1"),
             finding("iopath repair", DAMAGE_XFS, REPAIR_XFS),
@@ -292,6 +308,8 @@ impl Place {
                 figure.memory = figure.memory.max(memory);
             }
         }
+        self.run(LEFT, 0)?;
+        self.run(work.gone, 0)?;
         for (way, figure) in work.ways.iter().zip(&figures) {
             eprintln!(
                 "{} files, {}: {}: {:.3} s",

@@ -36,6 +36,7 @@ mod shell;
 mod sync;
 mod trace;
 mod tune;
+mod undelete;
 mod verbs;
 mod volumes;
 mod walks;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::command::{iopath_in as iopath, ok_in as ok};
+use crate::command::{bash_in, iopath_in as iopath, ok_in as ok};
 
 #[track_caller]
 fn run(place: &Path, line: &str, code: i32) -> String {
@@ -91,4 +91,60 @@ fn what_cannot_be_repaired_is_named() {
     assert!(std::fs::read(place.join("disk.img")).expect("the image") == image);
     std::fs::write(place.join("empty.img"), vec![0; 1 << 20]).expect("an image");
     assert!(run(place, "repair -n empty.img", 8).contains("no superblock"));
+}
+
+/// An image with these files, whose links and slots debugfs changes.
+fn changed(place: &Path, commands: &str) -> Vec<u8> {
+    ok(place, "mkfs -q -F -t ext4 -b 1024 --size 24M disk.img");
+    for name in ["one", "two", "three", "four"] {
+        std::fs::write(place.join(name), name).expect("a file");
+        ok(place, &format!("cp {name} disk.img:/"));
+    }
+    testkit::judge::debugfs(&place.join("disk.img"), true, commands);
+    std::fs::read(place.join("disk.img")).expect("the image")
+}
+
+const LINKS: &str = "sif /one links_count 9\nsif /two links_count 9\n";
+
+/// Goal: `-p` repairs what is safe, and changes nothing where a name would be lost. Every name that
+/// is dropped of a directory is in the plan, not only the first.
+#[test]
+fn preen_repairs_only_what_is_safe() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    changed(place, LINKS);
+    let done = run(place, "repair -p disk.img", 1);
+    assert!(done.contains("9 links, counted 1"), "{done}");
+    testkit::judge::e2fsck(&place.join("disk.img")).unwrap_or_else(|text| panic!("{text}"));
+    let image = changed(place, &format!("{LINKS}clri /three\nclri /four\n"));
+    let refused = run(place, "repair -p disk.img", 4);
+    assert!(refused.contains("nothing written: not all of it is safe"), "{refused}");
+    assert!(std::fs::read(place.join("disk.img")).expect("the image") == image);
+    let plan = run(place, "repair -n disk.img", 4);
+    assert!(plan.contains("lost: the name \"three\", the name \"four\""), "{plan}");
+    run(place, "repair -y disk.img", 1);
+    testkit::judge::e2fsck(&place.join("disk.img")).unwrap_or_else(|text| panic!("{text}"));
+}
+
+/// Goal: on a terminal each finding is asked for; what is declined stays as it is, the rest is
+/// done, and the exit status says that errors are left.
+#[test]
+fn what_is_declined_on_a_terminal_stays() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    changed(place, LINKS);
+    let answer = |answers: &str| {
+        let command = format!("{} repair disk.img", env!("CARGO_BIN_EXE_iopath"));
+        bash_in(place, &format!("printf '{answers}' | script -qefc '{command}' /dev/null"))
+    };
+    let output = answer("n\\ny\\n");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{text}");
+    assert_eq!(text.matches("store the count? [y/N]").count(), 2, "{text}");
+    assert_eq!(text.matches("(declined)").count(), 1, "{text}");
+    let links = |name| testkit::judge::debugfs(&place.join("disk.img"), false, name);
+    assert!(links("stat /one").contains("Links: 9") && links("stat /two").contains("Links: 1"));
+    let all = answer("y\\n");
+    assert_eq!(all.status.code(), Some(1), "{}", String::from_utf8_lossy(&all.stdout));
+    testkit::judge::e2fsck(&place.join("disk.img")).unwrap_or_else(|text| panic!("{text}"));
 }

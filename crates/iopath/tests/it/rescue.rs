@@ -6,7 +6,7 @@ use crate::command::{iopath_in as iopath, ok_in as ok};
 
 /// Standard output and error of a command that ends so.
 #[track_caller]
-fn run(place: &Path, line: &str, code: i32) -> (String, String) {
+pub fn run(place: &Path, line: &str, code: i32) -> (String, String) {
     let output = iopath(place, line);
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let (out, err) = (text(output.stdout), text(output.stderr));

@@ -68,7 +68,7 @@ impl Fs<'_> {
     /// The device's.
     pub fn take_counts(&mut self, light: Light) -> Result<bool, RepairError> {
         let Light { mut counted, unused } = light;
-        if self.lost_slots(&counted)? {
+        if self.lost_slots(&counted, !unused.is_empty())? {
             return Ok(false);
         }
         let links = counted.wrong_links();
@@ -98,11 +98,15 @@ impl Fs<'_> {
     }
 
     /// Restores inodes that the bitmaps mark and whose slots are empty, where the journal has them;
-    /// true where there is one.
-    fn lost_slots(&mut self, counted: &Counted) -> Result<bool, DeviceError> {
+    /// true where there is one. Where names name inodes that are gone, a bitmap that was overwritten
+    /// may have marked them.
+    fn lost_slots(&mut self, counted: &Counted, names_lost: bool) -> Result<bool, DeviceError> {
         let mut restored = false;
         for group in 0..self.g.groups_count {
             let mut marked = self.inode_bitmap(group)?;
+            if names_lost && !self.is_believed(group, &marked) {
+                marked.fill(0xff);
+            }
             for (index, _) in counted.inodes(group) {
                 bitmap::clear(&mut marked, index as usize);
             }

@@ -117,6 +117,7 @@ impl Fs<'_> {
             let count = self.inodes_to_read(group)?;
             let table = self.descs[group as usize].inode_table;
             let map = self.inode_bitmap(group)?;
+            let believed = self.is_believed(group, &map);
             let per_block = self.g.inodes_per_block;
             for index in 0..count.div_ceil(per_block) {
                 let content = self.view.read(table + u64::from(index))?;
@@ -130,7 +131,8 @@ impl Fs<'_> {
                     }
                     let marked = bitmap::test(&map, index as usize);
                     let empty = slot.iter().all(|&byte| byte == 0);
-                    let slot = match empty && marked && !self.is_system(ino) {
+                    let maybe = empty && (marked || !believed);
+                    let slot = match maybe && !self.is_system(ino) {
                         true => self.old_slot(ino, EMPTY_SLOT)?,
                         false => Some(slot.to_vec()).filter(|_| !empty),
                     };
@@ -153,6 +155,18 @@ impl Fs<'_> {
             return Ok(vec![0; self.g.block_size as usize]);
         }
         self.view.read(desc.inode_bitmap)
+    }
+
+    /// Does an inode bitmap say which inodes are in use? Not where it was overwritten: its checksum
+    /// does not fit, or bits behind the last inode are clear.
+    pub fn is_believed(&self, group: u32, map: &[u8]) -> bool {
+        let desc = self.descs[group as usize];
+        if self.g.features.group_csum() && desc.flags.contains(GroupFlags::INODE_UNINIT) {
+            return true;
+        }
+        let behind = self.g.inodes_per_group as usize;
+        let padded = bitmap::find_next_zero(map, behind, map.len() * 8).is_none();
+        padded && desc.check_inode_bitmap(map, group, &self.g).is_ok()
     }
 
     /// How many inodes of a group may be in use.
@@ -227,8 +241,8 @@ impl Fs<'_> {
         Ok(())
     }
 
-    /// The slot of an inode that the bitmap marks, from the journal's newest copy of its block; it
-    /// is restored.
+    /// The slot of an inode that the bitmap marks, or may have marked, from the journal's newest copy
+    /// of its block; it is restored.
     ///
     /// # Errors
     /// The device's.
