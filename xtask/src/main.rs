@@ -44,7 +44,7 @@ cargo xtask TASK
                  --check: do those that give the same everywhere again and compare; --check
                  --quick: those that take a second); IOPATH_BIN names a program that is built
   scale [FILES]  a million small files built, extracted, compared, checked and repaired beside the
-                 tools: writes docs/scale.md; in memory: 24 GiB of it for a million
+                 tools: writes docs/scale.md; in memory: 16 GiB of it for a million
   campaign [STATES] [--kernel STATES] [--seed N] [--jobs N]  the long crash campaign, in pieces, so
                  many at once: does those that are missing, and writes docs/fault-model.md
   mutations [NAME]  apply each patch of xtask/mutations in a checkout of its own, and print after

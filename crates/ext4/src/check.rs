@@ -57,7 +57,7 @@ pub use links::WrongLinks;
 pub use rule::{Rule, Severity};
 
 use block_map::BlockMap;
-use dirs::{DirRecord, Subdirectory};
+use dirs::{DirPass, DirRecord};
 use inodes::InodeMap;
 use io::Io;
 use quota::Usage;
@@ -167,7 +167,7 @@ fn passes(
     io.set_block_size(geometry.block_size);
     let mut checker = Checker::new(io, raw, geometry, findings);
     checker.watch = watch;
-    checker.set_tasks(options.tasks);
+    checker.io.set_tasks(options.tasks);
     let mut counted = None;
     if checker.groups()? {
         checker.system_inodes()?;
@@ -199,10 +199,6 @@ struct Checker<'a> {
     used: BlockMap,
     inodes: InodeMap,
     dirs: Vec<DirRecord>,
-    /// The inodes, while directories are read.
-    known: Arc<InodeMap>,
-    /// Directories that were found in directories.
-    below: Vec<Subdirectory>,
     xattrs: XattrBlocks,
     values: LargeValues,
     /// What the attributes of the inode that is being looked at add to it.
@@ -219,12 +215,10 @@ struct Checker<'a> {
     usage: Usage,
     /// Some blocks in use are unknown: a bitmap's surplus bits prove nothing.
     blocks_unknown: bool,
-    /// Some names are unknown: missing links prove nothing.
-    names_unknown: bool,
+    /// What the third pass finds.
+    pass: DirPass,
     /// Blocks whose holders were asked for.
     watch: Watch,
-    /// How many tasks look at it at once, and how many inodes are worth one.
-    tasks: (usize, u64),
 }
 
 impl<'a> Checker<'a> {
@@ -238,8 +232,6 @@ impl<'a> Checker<'a> {
             used: BlockMap::new(&g),
             inodes: InodeMap::new(&g),
             dirs: Vec::new(),
-            known: Arc::default(),
-            below: Vec::new(),
             xattrs: XattrBlocks::default(),
             values: LargeValues::default(),
             attributes: Attributes::default(),
@@ -250,21 +242,10 @@ impl<'a> Checker<'a> {
             orphans: Vec::new(),
             usage: Usage::default(),
             blocks_unknown: false,
-            names_unknown: false,
+            pass: DirPass::default(),
             watch: Watch::default(),
-            tasks: (1, share::WORTH),
             g,
         }
-    }
-
-    /// In virtual time, where no task saves another one time, there is one.
-    fn set_tasks(&mut self, wanted: Option<usize>) {
-        let rt = self.io.cx().runtime();
-        self.tasks = match wanted {
-            _ if rt.is_virtual() => (1, share::WORTH),
-            Some(tasks) => (tasks, 1),
-            None => (rt.cpus(), share::WORTH),
-        };
     }
 
     /// True where the blocks may belong to a file by their numbers.

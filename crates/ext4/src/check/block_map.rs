@@ -1,12 +1,16 @@
 //! A bit per block, held for those groups only in which a bit is set.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use crate::format::Geometry;
 
+/// The bits of a group, where one is set.
+type GroupMap = Option<Box<[u8]>>;
+
 /// Which blocks are in use.
 pub struct BlockMap {
-    groups: Vec<Option<Box<[u8]>>>,
+    groups: Vec<GroupMap>,
     first: u64,
     per_group: u64,
     blocks: u64,
@@ -60,9 +64,9 @@ impl BlockMap {
         taken
     }
 
-    /// Clears the bits of a run that lies within a group.
-    pub fn clear(&mut self, start: u64, len: u64) {
-        for (group, from, to, _) in self.pieces(start, len) {
+    /// Clears the bits of a run.
+    pub fn clear_run(&mut self, run: Range<u64>) {
+        for (group, from, to, _) in self.pieces(run.start, run.end - run.start) {
             if let Some(map) = &mut self.groups[group] {
                 for bit in from..to {
                     base::bitmap::clear(map, bit);
@@ -73,8 +77,8 @@ impl BlockMap {
 
     /// Sets the bits that are set in another map of the same file system; false, and nothing is
     /// changed, where both have a bit.
-    pub fn join(&mut self, other: &BlockMap) -> bool {
-        let both = |(ours, theirs): (&Option<Box<[u8]>>, &Option<Box<[u8]>>)| {
+    pub fn absorb(&mut self, other: &BlockMap) -> bool {
+        let both = |(ours, theirs): (&GroupMap, &GroupMap)| {
             let (Some(ours), Some(theirs)) = (ours, theirs) else { return false };
             ours.iter().zip(theirs).any(|(ours, theirs)| ours & theirs != 0)
         };
@@ -136,9 +140,9 @@ mod tests {
         let mut other = BlockMap { groups: vec![None; 4], first: 1, per_group: 64, blocks: 201 };
         other.set(40, 5);
         other.set(60, 1);
-        assert!(!map.join(&other) && !map.get(40), "both have block 60");
-        other.clear(60, 1);
-        assert!(map.join(&other) && map.get(40) && map.get(44) && map.get(60));
+        assert!(!map.absorb(&other) && !map.get(40), "both have block 60");
+        other.clear_run(60..61);
+        assert!(map.absorb(&other) && map.get(40) && map.get(44) && map.get(60));
         assert!(map.in_clusters(3, 4).iter().all(|&byte| byte == 0));
     }
 }

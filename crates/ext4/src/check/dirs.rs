@@ -9,6 +9,7 @@ use block::DeviceError;
 
 use super::Checker;
 use super::index::{Role, Tree};
+use super::inodes::InodeMap;
 use super::mapping::FileBlocks;
 use super::rule::Rule;
 use crate::format::casefold;
@@ -114,6 +115,17 @@ pub struct Subdirectory {
     at: At,
 }
 
+/// What is known while directories are read, and what is found.
+#[derive(Default)]
+pub struct DirPass {
+    /// The inodes.
+    pub known: Arc<InodeMap>,
+    /// Directories that have a name.
+    pub below: Vec<Subdirectory>,
+    /// Some names are unknown: missing links prove nothing.
+    pub names_unknown: bool,
+}
+
 /// What goes along while one directory is read.
 struct Reading {
     dir: usize,
@@ -137,7 +149,7 @@ impl Checker<'_> {
     pub fn directories(&mut self) -> Result<(), DeviceError> {
         self.dirs.sort_by_key(|dir| dir.ino);
         self.inodes.start_names();
-        self.known = Arc::new(std::mem::take(&mut self.inodes));
+        self.pass.known = Arc::new(std::mem::take(&mut self.inodes));
         let mut shares = self.dir_shares().into_iter();
         let first = shares.next().expect("there is a share");
         let others: Vec<_> = shares.map(|share| self.start_directories(share)).collect();
@@ -147,17 +159,17 @@ impl Checker<'_> {
             let share = task.join(self.io.cx())?;
             self.take_directories(share);
         }
-        self.parents();
-        let known = std::mem::take(&mut self.known);
+        self.set_parents();
+        let known = std::mem::take(&mut self.pass.known);
         self.inodes = Arc::into_inner(known).expect("the tasks have ended");
         Ok(())
     }
 
     /// Gives the directories with a name their parents.
-    fn parents(&mut self) {
-        for Subdirectory { ino, parent, at } in std::mem::take(&mut self.below) {
+    fn set_parents(&mut self) {
+        for Subdirectory { ino, parent, at } in std::mem::take(&mut self.pass.below) {
             if self.set_parent(ino, parent) {
-                self.known.add_name(ino);
+                self.pass.known.add_name(ino);
             } else {
                 let detail = format!("a name of directory {ino}, which has a parent");
                 self.findings.add(Rule::DirTwoParents, at, detail);
@@ -186,12 +198,12 @@ impl Checker<'_> {
     fn directory(&mut self, dir: usize, names: HashSet<u64>) -> Result<HashSet<u64>, DeviceError> {
         let ino = self.dirs[dir].ino;
         if !self.dirs[dir].complete {
-            self.names_unknown = true;
+            self.pass.names_unknown = true;
         } else if !self.dirs[dir].is_whole() {
             let logical = self.first_hole(dir);
             let kind = CorruptKind::DirHole { logical };
             self.findings.corrupt(&kind.at(At::Inode(Ino(ino.into()))));
-            self.names_unknown = true;
+            self.pass.names_unknown = true;
         }
         let indexed = self.dirs[dir].index && self.dirs[dir].is_whole();
         let tree = if indexed { self.tree(dir)? } else { None };
@@ -237,7 +249,7 @@ impl Checker<'_> {
     fn damaged_entries(&mut self, kind: CorruptKind, at: At) {
         self.findings.corrupt(&kind.at(at));
         if !matches!(kind, CorruptKind::DirFileType { .. } | CorruptKind::DirNameByte { .. }) {
-            self.names_unknown = true;
+            self.pass.names_unknown = true;
         }
     }
 
@@ -338,17 +350,17 @@ impl Checker<'_> {
         if reserved || self.is_system(ino) {
             let detail = format!("{:?} names inode {ino}, which is reserved", name());
             self.findings.add(Rule::DirEntryInode, at, detail);
-            self.names_unknown = true;
+            self.pass.names_unknown = true;
             return;
         }
         if self.group_unknown(ino) {
             return;
         }
-        let info = self.known.get(ino);
+        let info = self.pass.known.get(ino);
         if !info.has_names() {
             let detail = format!("{:?} names inode {ino}, which is not in use", name());
             self.findings.add(Rule::DirEntryUnused, at, detail);
-            self.names_unknown = true;
+            self.pass.names_unknown = true;
             return;
         }
         self.entry_policy(reading.ino, ino, at);
@@ -361,11 +373,11 @@ impl Checker<'_> {
                 self.findings.add(rule, at, detail);
             }
             if kind == FileKind::Directory {
-                self.below.push(Subdirectory { ino, parent: reading.ino, at });
+                self.pass.below.push(Subdirectory { ino, parent: reading.ino, at });
                 return;
             }
         }
-        self.known.add_name(ino);
+        self.pass.known.add_name(ino);
     }
 
     /// Makes `parent` the parent of a directory; false where it has one, or is the root.

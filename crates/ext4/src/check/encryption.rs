@@ -76,12 +76,12 @@ impl Checker<'_> {
 
     /// Whether directory `dir` is encrypted.
     pub fn is_encrypted(&self, dir: u32) -> bool {
-        self.known.policy(dir) != NONE
+        self.pass.known.policy(dir) != NONE
     }
 
     /// Checks that what an encrypted directory names has its policy.
     pub fn entry_policy(&mut self, dir: u32, ino: u32, at: At) {
-        let known = &self.known;
+        let known = &self.pass.known;
         let (policy, theirs, kind) = (known.policy(dir), known.policy(ino), known.get(ino).kind);
         if !Policies::agree(policy, theirs, kind) {
             let how = if theirs == NONE { "not" } else { "otherwise" };

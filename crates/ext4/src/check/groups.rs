@@ -170,7 +170,7 @@ impl Checker<'_> {
             self.findings.corrupt(&corrupt);
             // Whose blocks and inodes these are, and which names they had, cannot be known.
             self.blocks_unknown = true;
-            self.names_unknown = true;
+            self.pass.names_unknown = true;
             return None;
         }
         let unused = g.features.group_csum() && desc.itable_unused > g.inodes_per_group;

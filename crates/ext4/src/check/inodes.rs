@@ -55,6 +55,12 @@ impl InodeInfo {
         self.state == USED
     }
 
+    /// It is in use, with so many links.
+    fn take(&mut self, links: u16, kind: Option<FileKind>, nameless: bool) {
+        (self.links, self.kind) = (links, kind);
+        self.state |= USED | if nameless { NAMELESS } else { 0 };
+    }
+
     /// It is in use.
     pub fn set_used(&mut self) {
         self.state |= USED;
@@ -80,8 +86,20 @@ pub struct InodeMap {
 impl InodeMap {
     /// No inode.
     pub fn new(g: &Geometry) -> InodeMap {
-        let groups = vec![Vec::new(); g.groups_count as usize];
-        InodeMap { groups, per_group: g.inodes_per_group, ..InodeMap::default() }
+        InodeMap::of(g.groups_count, g.inodes_per_group)
+    }
+
+    /// No inode in so many groups.
+    pub fn of(groups: u32, per_group: u32) -> InodeMap {
+        InodeMap { groups: vec![Vec::new(); groups as usize], per_group, ..InodeMap::default() }
+    }
+
+    /// What it takes, in bytes.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        let of_groups = self.groups.iter().map(|group| group.capacity() * size_of::<InodeInfo>());
+        let of_names = self.names.iter().map(|group| group.capacity() * size_of::<AtomicU16>());
+        of_groups.sum::<usize>() + of_names.sum::<usize>()
     }
 
     /// The inode; the default where it is not in use. `ino` is in range.
@@ -147,7 +165,7 @@ impl InodeMap {
 
     /// Takes over a share of the groups, of which nothing is known yet. `number` says which number
     /// a policy has here.
-    pub fn join(
+    pub fn absorb(
         &mut self,
         share: Range<u32>,
         mut other: InodeMap,
@@ -249,12 +267,7 @@ impl Checker<'_> {
         }
         self.checksum(ino, slot, &values);
         let info = self.inodes.get_mut(ino);
-        info.links = values.links;
-        info.set_used();
-        info.kind = values.kind();
-        if reserved {
-            info.set_nameless(true);
-        }
+        info.take(values.links, values.kind(), reserved);
         self.findings.counts().inodes_used += 1;
         if !orphan && values.dtime != 0 {
             let detail = format!("{} links and time of deletion {}", values.links, values.dtime);
@@ -397,7 +410,7 @@ impl Checker<'_> {
         self.count_blocks(ino, values, 0);
         let Some(tail) = self.inline_value.take() else {
             self.findings.add(Rule::InodeInline, at, "the attribute system.data is missing");
-            self.names_unknown |= kind == FileKind::Directory;
+            self.pass.names_unknown |= kind == FileKind::Directory;
             return;
         };
         let mut content = values.block.to_vec();
@@ -455,7 +468,8 @@ impl Checker<'_> {
         let verity = kind == FileKind::Regular && values.flags.contains(InodeFlags::VERITY);
         let keep =
             directory || verity || kind == FileKind::Symlink || self.is_system(ino) || holds_value;
-        let mapped = self.walk(ino, values, keep)?;
+        let mut mapped = self.walk(ino, values, keep)?;
+        mapped.runs.shrink_to_fit();
         if mapped.complete {
             self.size(ino, values, kind, &mapped);
             self.count_blocks(ino, values, mapped.blocks);

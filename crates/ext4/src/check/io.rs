@@ -9,17 +9,35 @@ use rt::Cx;
 /// Bytes that one read asks for at most.
 const READ_MAX: u64 = 256 << 10;
 
+/// Inodes that are worth a task of their own, where nobody says how many tasks there are.
+pub const WORTH: u64 = 16_384;
+
 /// A task, its queue and the size of a block.
 pub struct Io<'a> {
     cx: &'a mut Cx,
     queue: &'a Arc<Queue>,
     block_size: u32,
+    /// How many tasks look at the file system at once.
+    pub tasks: usize,
+    /// Inodes that are worth a task of their own.
+    pub worth: u64,
 }
 
 impl<'a> Io<'a> {
     /// Blocks are taken as 1 KiB until [`Io::set_block_size`].
     pub fn new(cx: &'a mut Cx, queue: &'a Arc<Queue>) -> Io<'a> {
-        Io { cx, queue, block_size: 1024 }
+        Io { cx, queue, block_size: 1024, tasks: 1, worth: WORTH }
+    }
+
+    /// So many tasks, or one for each processor where the file system is large. In virtual time,
+    /// where no task saves another one time, there is one.
+    pub fn set_tasks(&mut self, wanted: Option<usize>) {
+        let rt = self.cx.runtime();
+        (self.tasks, self.worth) = match wanted {
+            _ if rt.is_virtual() => (1, WORTH),
+            Some(tasks) => (tasks, 1),
+            None => (rt.cpus(), WORTH),
+        };
     }
 
     /// Once the superblock is known.

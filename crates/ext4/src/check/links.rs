@@ -58,7 +58,7 @@ impl Checker<'_> {
         let (dirs, findings) = (&mut self.dirs[..], &mut self.findings);
         let mut names = Names { g, inodes, dirs, findings };
         names.parents();
-        if !self.names_unknown {
+        if !self.pass.names_unknown {
             names.connections();
             for wrong in names.wrong_links() {
                 let detail = format!("{} links, counted {}", wrong.found, wrong.counted);

@@ -18,7 +18,7 @@ pub struct Usage(BTreeMap<(Kind, u32), (u64, u64)>);
 
 impl Usage {
     /// Adds that of another share of the inodes.
-    pub fn join(&mut self, other: Usage) {
+    pub fn absorb(&mut self, other: Usage) {
         for (key, (space, inodes)) in other.0 {
             let sum = self.0.entry(key).or_default();
             *sum = (sum.0 + space, sum.1 + inodes);

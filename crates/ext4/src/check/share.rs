@@ -18,8 +18,8 @@ use super::io::Io;
 use super::{BlockMap, Checker, LargeValues, Policies, Usage, XattrBlocks};
 use crate::format::{Geometry, GroupDesc, RawSuper};
 
-/// Inodes, or blocks of directories, that are worth a task of their own.
-pub const WORTH: u64 = 16_384;
+/// Inodes that take as long as a block of a directory.
+const OF_BLOCK: u64 = 64;
 
 /// What a checker begins with.
 struct Seed {
@@ -61,9 +61,9 @@ pub struct DirShare {
     report: CheckReport,
 }
 
-/// Cuts items into as many neighbouring shares as there are tasks, by their weights; into fewer
+/// Divides items into as many neighbouring shares as there are tasks, by their weights; into fewer
 /// where there is too little for so many.
-fn cut(weights: &[u64], tasks: usize, worth: u64) -> Vec<Range<usize>> {
+fn divide(weights: &[u64], tasks: usize, worth: u64) -> Vec<Range<usize>> {
     let all: u64 = weights.iter().sum();
     let tasks = (tasks as u64).min(all / worth).max(1);
     let (mut shares, mut begin, mut sum) = (Vec::new(), 0, 0);
@@ -96,8 +96,8 @@ impl Checker<'_> {
     pub fn inode_shares(&self) -> Vec<Range<u32>> {
         let weights: Vec<u64> =
             (0..self.g.groups_count).map(|group| self.inodes_to_read(group).into()).collect();
-        let tasks = if self.watch.is_empty() { self.tasks.0 } else { 1 };
-        let shares = cut(&weights, tasks, self.tasks.1);
+        let tasks = if self.watch.is_empty() { self.io.tasks } else { 1 };
+        let shares = divide(&weights, tasks, self.io.worth);
         // What is known already must be in the first share, which this task looks at.
         let first = shares[0].end as u32;
         let known = (first..self.g.groups_count).any(|group| !self.inodes.group(group).is_empty());
@@ -142,17 +142,18 @@ impl Checker<'_> {
             if !found.values.is_empty() {
                 return false;
             }
-            found.used.clear(block & !(ratio - 1), ratio);
+            let first = block & !(ratio - 1);
+            found.used.clear_run(first..first + ratio);
         }
-        if !self.used.join(&found.used) {
+        if !self.used.absorb(&found.used) {
             return false;
         }
         self.inodes
-            .join(share, found.inodes, |number| self.policies.renumber(&found.policies, number));
+            .absorb(share, found.inodes, |number| self.policies.renumber(&found.policies, number));
         self.dirs.append(&mut found.dirs);
-        self.xattrs.join(found.xattrs);
-        self.values.join(found.values);
-        self.usage.join(found.usage);
+        self.xattrs.absorb(found.xattrs);
+        self.values.absorb(found.values);
+        self.usage.absorb(found.usage);
         let counts = self.findings.counts();
         counts.inodes_used += found.report.inodes_used;
         counts.directories += found.report.directories;
@@ -161,9 +162,9 @@ impl Checker<'_> {
 
     /// The directories in shares, one for each task.
     pub fn dir_shares(&mut self) -> Vec<Vec<DirRecord>> {
-        let weights: Vec<u64> = self.dirs.iter().map(|dir| dir.len() + 1).collect();
+        let weights: Vec<u64> = self.dirs.iter().map(|dir| (dir.len() + 1) * OF_BLOCK).collect();
         let mut shares = Vec::new();
-        for share in cut(&weights, self.tasks.0, self.tasks.1).into_iter().rev() {
+        for share in divide(&weights, self.io.tasks, self.io.worth).into_iter().rev() {
             shares.push(self.dirs.split_off(share.start));
         }
         shares.reverse();
@@ -175,16 +176,16 @@ impl Checker<'_> {
         &mut self,
         dirs: Vec<DirRecord>,
     ) -> JoinHandle<Result<DirShare, DeviceError>> {
-        let (seed, known) = (self.seed(), self.known.clone());
+        let (seed, known) = (self.seed(), self.pass.known.clone());
         self.io.cx().spawn("check", move |cx| {
             let queue = seed.queue.clone();
             let mut checker = seed.checker(cx, &queue);
-            (checker.known, checker.dirs) = (known, dirs);
+            (checker.pass.known, checker.dirs) = (known, dirs);
             checker.all_directories()?;
             Ok(DirShare {
                 dirs: checker.dirs,
-                below: checker.below,
-                names_unknown: checker.names_unknown,
+                below: checker.pass.below,
+                names_unknown: checker.pass.names_unknown,
                 report: checker.findings.report(),
             })
         })
@@ -193,8 +194,8 @@ impl Checker<'_> {
     /// Takes over a share of the directories.
     pub fn take_directories(&mut self, mut share: DirShare) {
         self.dirs.append(&mut share.dirs);
-        self.below.append(&mut share.below);
-        self.names_unknown |= share.names_unknown;
+        self.pass.below.append(&mut share.below);
+        self.pass.names_unknown |= share.names_unknown;
         self.findings.append(share.report);
     }
 }
@@ -202,16 +203,43 @@ impl Checker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::io::WORTH;
+    use crate::format::extent::FileRun;
+
+    /// Goal: a check of 100 million inodes takes at most 1 GiB. Method: what it keeps of a
+    /// hundredth of them, by its capacity: one block for each file, 100 files in each directory.
+    #[test]
+    fn a_hundred_million_inodes_fit_in_a_gibibyte() {
+        const INODES: u32 = 1_000_000;
+        let mut inodes = InodeMap::of(INODES.div_ceil(8192), 8192);
+        (0..INODES.div_ceil(8192)).for_each(|group| inodes.reserve(group, 8192));
+        for ino in 1..=INODES {
+            inodes.get_mut(ino).set_used();
+        }
+        inodes.start_names();
+        let directories = INODES as usize / 100;
+        // The list may have twice the room that it needs.
+        let record = 2 * size_of::<DirRecord>() + size_of::<FileRun>();
+        let of_directories = directories * (record + 2 * size_of::<Subdirectory>());
+        // Files, directories, tables of inodes; in use, of metadata, and those of another share.
+        let blocks = INODES as usize + directories + INODES as usize / 16;
+        let all = inodes.bytes() + of_directories + 3 * blocks / 8;
+        assert!(all * 100 <= 1 << 30, "{} MiB", (all * 100) >> 20);
+    }
 
     #[test]
     fn shares_follow_each_other_and_none_is_too_small() {
         let weights = [30_000, 0, 0, 20_000, 10_000, 0, 0];
-        let cut = |weights: &[u64], tasks| cut(weights, tasks, WORTH);
-        assert_eq!(cut(&weights, 2), [0..1, 1..7]);
-        assert_eq!(cut(&weights, 1).len(), 1);
-        assert_eq!(cut(&weights, 100), cut(&weights, 3), "60,000 inodes are worth three tasks");
-        assert_eq!(cut(&weights, 3), [0..1, 1..4, 4..7]);
-        assert_eq!(cut(&[5, 5], 8), vec![0..2; 1]);
-        assert_eq!(cut(&[], 8), vec![0..0; 1]);
+        let divide = |weights: &[u64], tasks| divide(weights, tasks, WORTH);
+        assert_eq!(divide(&weights, 2), [0..1, 1..7]);
+        assert_eq!(divide(&weights, 1).len(), 1);
+        assert_eq!(
+            divide(&weights, 100),
+            divide(&weights, 3),
+            "60,000 inodes are worth three tasks"
+        );
+        assert_eq!(divide(&weights, 3), [0..1, 1..4, 4..7]);
+        assert_eq!(divide(&[5, 5], 8), vec![0..2; 1]);
+        assert_eq!(divide(&[], 8), vec![0..0; 1]);
     }
 }

@@ -1,6 +1,5 @@
 //! Files of the file system itself: journal, orphans, resize inode.
 
-use base::page::is_zero;
 use base::{FsBlock, Ino};
 use block::DeviceError;
 use vfs::check::Holder;
@@ -11,6 +10,7 @@ use super::rule::Rule;
 use crate::format::checksum::u32_at;
 use crate::format::extent::FileRun;
 use crate::format::features::{Incompat, RoCompat};
+use crate::format::resize_inode::ResizeMap;
 use crate::format::{At, CorruptKind, FileKind, InodeValues, mmp, orphan};
 
 /// A system file whose blocks were walked over.
@@ -243,9 +243,10 @@ impl Checker<'_> {
     /// The device's.
     pub fn resize_inode(&mut self, values: &InodeValues) -> Result<(), DeviceError> {
         let at = At::Inode(Ino(crate::format::super_block::RESIZE_INO.into()));
-        let dind = u64::from(u32_at(&values.block, 13 * 4));
-        let others = values.block.chunks_exact(4).enumerate();
-        let empty = others.filter(|(slot, _)| *slot != 13).all(|(_, word)| word == [0; 4]);
+        let dind = values.resize_table();
+        let mut only = *values;
+        only.set_resize_table(dind);
+        let empty = only.block == values.block;
         if !self.in_range(FsBlock(dind), 1) || !empty {
             let detail = format!("double indirect block {dind}, or others beside it");
             self.findings.add(Rule::ResizeInode, at, detail);
@@ -254,47 +255,30 @@ impl Checker<'_> {
         }
         self.note(crate::format::super_block::RESIZE_INO, "an indirect block", dind);
         self.claim(crate::format::super_block::RESIZE_INO, dind, 1);
-        let per = self.g.block_size / 4;
-        let copies: Vec<u64> = (1..self.g.groups_count)
-            .filter(|&group| self.g.has_super(group))
-            .map(|group| u64::from(group) * u64::from(self.g.blocks_per_group))
-            .collect();
+        let map = ResizeMap::of_geometry(&self.g);
+        let differs = |found: &[u8], wanted: &[u8]| {
+            (0..wanted.len() / 4).find(|slot| found[slot * 4..][..4] != wanted[slot * 4..][..4])
+        };
         let table = self.io.read(dind, 1)?;
-        let first = self.g.desc_place(0).0.0 + u64::from(self.g.desc_blocks);
-        let mut wanted = vec![0u32; per as usize];
-        for index in 0..self.g.reserved_gdt_blocks {
-            let slot = (self.g.desc_blocks + index) % per;
-            wanted[slot as usize] = (first + u64::from(index)) as u32;
-        }
-        let wrong = (0..per as usize).find(|&slot| u32_at(&table, slot * 4) != wanted[slot]);
-        if let Some(slot) = wrong {
+        if let Some(slot) = differs(&table, &map.table()) {
             let detail = format!("entry {slot} names block {}", u32_at(&table, slot * 4));
             self.findings.add(Rule::ResizeInode, at, detail);
             return Ok(());
         }
         // They lie in a row: hundreds of them on a small file system.
-        let (reserved, batch) = (u64::from(self.g.reserved_gdt_blocks), self.io.batch());
-        for index in (0..reserved).step_by(batch as usize) {
-            let pages = self.io.read(first + index, batch.min(reserved - index))?;
+        let batch = self.io.batch();
+        for first in map.blocks().step_by(batch as usize) {
+            let pages = self.io.read(first, batch.min(map.blocks().end - first))?;
             let blocks = pages.chunks_exact(self.g.block_size as usize);
-            for (block, page) in (first + index..).zip(blocks) {
-                let (named, rest) = page.split_at((copies.len() * 4).min(page.len()));
-                let slot = (0..named.len() / 4).find(|&slot| {
-                    u64::from(u32_at(named, slot * 4)) != (block + copies[slot]) & 0xffff_ffff
-                });
-                let slot = slot.or_else(|| match is_zero(rest) {
-                    true => None,
-                    false => Some((named.len() + rest.iter().position(|&byte| byte != 0)?) / 4),
-                });
-                if let Some(slot) = slot {
+            for (block, page) in (first..).zip(blocks) {
+                if let Some(slot) = differs(page, &map.copies_of(block)) {
                     let detail = format!("block {block}: entry {slot} is wrong");
                     self.findings.add(Rule::ResizeInode, at, detail);
                     return Ok(());
                 }
             }
         }
-        let blocks = 1 + u64::from(self.g.reserved_gdt_blocks) * (1 + copies.len() as u64);
-        let sectors = blocks * self.g.cluster_sectors();
+        let sectors = map.sectors(&self.g);
         if values.blocks != sectors {
             let detail = format!("{} sectors of 512 bytes, counted {sectors}", values.blocks);
             self.findings.add(Rule::InodeBlocks, at, detail);

@@ -39,7 +39,7 @@ impl XattrBlocks {
     }
 
     /// Takes over those of another share of the inodes.
-    pub fn join(&mut self, other: XattrBlocks) {
+    pub fn absorb(&mut self, other: XattrBlocks) {
         for (block, theirs) in other.0 {
             let found = theirs.found;
             self.0.entry(block).and_modify(|ours| ours.found += found).or_insert(theirs);
@@ -61,7 +61,7 @@ impl LargeValues {
     }
 
     /// Takes over those of another share of the inodes.
-    pub fn join(&mut self, other: LargeValues) {
+    pub fn absorb(&mut self, other: LargeValues) {
         self.inodes.extend(other.inodes);
         self.entries.extend(other.entries);
     }

@@ -27,9 +27,10 @@ const SUPER_CHECKSUM: usize = 0x3fc;
 const GROUP_CHECKSUM: usize = 0x1e;
 /// Bytes of a group descriptor at the most, as mke2fs makes them.
 const GROUP_DESC_USUAL: usize = 64;
-/// Where `l_i_checksum_lo` and `i_checksum_hi` lie in an inode.
-const INODE_CHECKSUM_LO: usize = 0x7c;
-const INODE_CHECKSUM_HI: usize = 0x82;
+/// Where the low half of an inode's checksum lies, `l_i_checksum_lo`.
+pub const INODE_CHECKSUM_LO: usize = 0x7c;
+/// Where the high half lies in slots that have it, `i_checksum_hi`.
+pub const INODE_CHECKSUM_HI: usize = 0x82;
 /// Bytes of an inode's slot on usual file systems.
 const INODE_USUAL: usize = 256;
 /// Where `h_checksum` lies in an attribute block.
@@ -126,8 +127,8 @@ pub fn uuid_seed(uuid: &[u8; 16]) -> u32 {
     crc32c(!0, uuid)
 }
 
-/// Takes the checksum fields of an inode as zero.
-fn clear_inode(slot: &mut [u8], high: bool) {
+/// Empties the checksum fields of an inode's slot; the second one where `high` says that it is one.
+pub fn clear_inode(slot: &mut [u8], high: bool) {
     slot[INODE_CHECKSUM_LO..][..2].fill(0);
     if high {
         slot[INODE_CHECKSUM_HI..][..2].fill(0);

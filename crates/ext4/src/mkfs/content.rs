@@ -13,6 +13,7 @@ use crate::format::dir::{self, DirLayout, Dots};
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::{BASE_SIZE, EXTRA_SIZE};
 use crate::format::quota::{self, Dqblk, Kind};
+use crate::format::resize_inode::ResizeMap;
 use crate::format::super_block::{FIRST_INO, JOURNAL_INO, RESIZE_INO, ROOT_INO, SUPER_OFFSET};
 use crate::format::{FileKind, Geometry, GroupFlags, InodeFlags, InodeValues, RawSuper};
 use crate::format::{mmp, orphan, xattr};
@@ -293,30 +294,17 @@ impl Builder<'_> {
     /// its copies, and one double indirect block names them all.
     fn resize_inode(&mut self) -> Result<(), MkfsError> {
         let g = self.g;
-        let per = u64::from(g.block_size / 4);
-        let first = g.desc_place(0).0.0 + u64::from(g.desc_blocks);
-        let goal = first + u64::from(g.reserved_gdt_blocks) + 1 + u64::from(g.itable_blocks);
+        let map = ResizeMap::of_geometry(g);
+        let goal = map.first + map.reserved + 1 + u64::from(g.itable_blocks);
         let dind = self.placed.take_run(goal, 1).ok_or_else(|| self.full())?;
-        let copies: Vec<u64> = (1..g.groups_count)
-            .filter(|&group| g.has_super(group))
-            .map(|group| u64::from(group) * u64::from(g.blocks_per_group))
-            .collect();
-        let mut table = vec![0u8; g.block_size as usize];
-        for index in 0..u64::from(g.reserved_gdt_blocks) {
-            let block = first + index;
-            let slot = ((u64::from(g.desc_blocks) + index) % per) as usize;
-            table[slot * 4..][..4].copy_from_slice(&(block as u32).to_le_bytes());
-            let node = self.block(block);
-            for (entry, copy) in node.chunks_exact_mut(4).zip(&copies) {
-                entry.copy_from_slice(&((block + copy) as u32).to_le_bytes());
-            }
+        for block in map.blocks() {
+            self.blocks.insert(block, map.copies_of(block));
         }
-        self.blocks.insert(dind, table);
+        self.blocks.insert(dind, map.table());
         let mut values = self.values(FileKind::Regular, 0o600, 1);
-        values.size = (12 + per + per * per) * u64::from(g.block_size);
-        let blocks = 1 + u64::from(g.reserved_gdt_blocks) * (1 + copies.len() as u64);
-        values.blocks = blocks * g.cluster_sectors();
-        values.block[13 * 4..14 * 4].copy_from_slice(&(dind as u32).to_le_bytes());
+        values.size = map.size();
+        values.blocks = map.sectors(g);
+        values.set_resize_table(dind);
         self.put_inode(RESIZE_INO, &values);
         Ok(())
     }
@@ -341,12 +329,7 @@ impl Builder<'_> {
         self.attach(JOURNAL_INO, &mut values, mapped);
         self.put_inode(JOURNAL_INO, &values);
         // A copy of how the journal is mapped, for repair.
-        self.raw.s_jnl_backup_type = 1;
-        for (word, bytes) in self.raw.s_jnl_blocks.iter_mut().zip(values.block.chunks_exact(4)) {
-            word.set(u32::from_le_bytes(bytes.try_into().expect("four bytes")));
-        }
-        self.raw.s_jnl_blocks[15].set((values.size >> 32) as u32);
-        self.raw.s_jnl_blocks[16].set(values.size as u32);
+        self.raw.keep_journal(&values);
         Ok(())
     }
 

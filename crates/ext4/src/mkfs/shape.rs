@@ -18,7 +18,7 @@ const GROUP_MAX: u64 = (1 << 16) - 8;
 /// Blocks of the largest cluster.
 const CLUSTER_BLOCKS_MAX: u32 = 32768;
 /// A last group with fewer blocks than its metadata and this is left away.
-const LAST_GROUP_SPARE: u64 = 50;
+pub const LAST_GROUP_SPARE: u64 = 50;
 /// `s_default_mount_opts`: user attributes and ACLs.
 const DEFAULT_MOUNT_OPTIONS: u32 = 0x4 | 0x8;
 

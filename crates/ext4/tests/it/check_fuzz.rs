@@ -108,11 +108,8 @@ fn mutated_images_never_panic_the_check() {
         &["-t", "ext4", "-O", "^metadata_csum"],
         &["-t", "ext2"],
     ];
-    let options = |tasks| CheckOptions {
-        findings_max: 100,
-        tasks: Some(tasks),
-        ..CheckOptions::default()
-    };
+    let options =
+        |tasks| CheckOptions { findings_max: 100, tasks: Some(tasks), ..CheckOptions::default() };
     let mut images: Vec<(Image, Vec<u64>)> = Vec::new();
     for args in variants {
         let mut image = base(&scratch, args);

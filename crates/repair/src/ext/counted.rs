@@ -98,8 +98,8 @@ impl Fs<'_> {
     }
 
     /// Restores inodes that the bitmaps mark and whose slots are empty, where the journal has them;
-    /// true where there is one. Where names name inodes that are gone, a bitmap that was overwritten
-    /// may have marked them.
+    /// true where there is one. Where names name inodes that are gone, a bitmap that was
+    /// overwritten may have marked them.
     fn lost_slots(&mut self, counted: &Counted, names_lost: bool) -> Result<bool, DeviceError> {
         let mut restored = false;
         for group in 0..self.g.groups_count {

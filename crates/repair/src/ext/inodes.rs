@@ -4,7 +4,7 @@ use base::Ino;
 use base::bitmap;
 use block::DeviceError;
 use ext4::Rule;
-use ext4::format::checksum::stored_inode;
+use ext4::format::checksum::{INODE_CHECKSUM_HI, INODE_CHECKSUM_LO, clear_inode, stored_inode};
 use ext4::format::inode::BASE_SIZE;
 use ext4::format::super_block::{BAD_BLOCKS_INO, RESIZE_INO, ROOT_INO};
 use ext4::format::{FileKind, GroupFlags, InodeFlags, InodeValues};
@@ -17,8 +17,6 @@ mod sane;
 
 /// What is wrong with an inode that the bitmap marks and that is not there.
 pub const EMPTY_SLOT: &str = "its slot is empty";
-/// Where the two halves of an inode's checksum lie.
-const CHECKSUM_FIELDS: [usize; 2] = [0x7c, 0x82];
 
 /// What later passes need of an inode in use.
 #[derive(Clone, Debug)]
@@ -78,15 +76,14 @@ impl Inode {
 /// The checksum of a whole slot of more than 128 bytes, and what it stores.
 fn slot_sum(g: &ext4::format::Geometry, ino: u32, slot: &[u8]) -> u32 {
     let mut copy = slot.to_vec();
-    for at in CHECKSUM_FIELDS {
-        copy[at..at + 2].fill(0);
-    }
+    clear_inode(&mut copy, true);
     let seed = g.checksums.inode_seed(Ino(ino.into()), InodeValues::generation_of(slot));
     base::crc::crc32c(seed.0, &copy)
 }
 
 fn slot_stored(slot: &[u8]) -> u32 {
-    let [low, high] = CHECKSUM_FIELDS.map(|at| u32::from(slot[at]) | u32::from(slot[at + 1]) << 8);
+    let fields = [INODE_CHECKSUM_LO, INODE_CHECKSUM_HI];
+    let [low, high] = fields.map(|at| u32::from(slot[at]) | u32::from(slot[at + 1]) << 8);
     low | high << 16
 }
 
@@ -241,8 +238,8 @@ impl Fs<'_> {
         Ok(())
     }
 
-    /// The slot of an inode that the bitmap marks, or may have marked, from the journal's newest copy
-    /// of its block; it is restored.
+    /// The slot of an inode that the bitmap marks, or may have marked, from the journal's newest
+    /// copy of its block; it is restored.
     ///
     /// # Errors
     /// The device's.

@@ -14,8 +14,6 @@ use crate::RepairError;
 
 /// Bytes of buffers that a replay may keep.
 const REPLAY_CACHE: u64 = 8 << 20;
-/// `s_jnl_backup_type`: the superblock holds a copy of the journal's map and size.
-const BACKUP_BLOCKS: u8 = 1;
 
 impl Fs<'_> {
     /// Replays the journal where it must be. True where blocks were replayed.
@@ -173,21 +171,16 @@ impl Fs<'_> {
 
     /// The inode of the journal that the superblock remembers.
     fn journal_copy(&self) -> Option<InodeValues> {
-        if self.raw.s_jnl_backup_type != BACKUP_BLOCKS {
-            return None;
-        }
+        let (block, size) = self.raw.kept_journal()?;
         let mut values = InodeValues {
             mode: FileKind::Regular.mode_bits() | 0o600,
             links: 1,
             extra_isize: self.g.want_extra_isize,
+            block,
+            size,
             ..InodeValues::default()
         };
-        let words = self.raw.s_jnl_blocks.map(|word| word.get());
-        for (bytes, word) in values.block.chunks_exact_mut(4).zip(words) {
-            bytes.copy_from_slice(&word.to_le_bytes());
-        }
-        values.size = u64::from(words[16]) | u64::from(words[15]) << 32;
-        let extents = words[0] as u16 == ext4::format::extent::MAGIC;
+        let extents = u16::from_le_bytes([block[0], block[1]]) == ext4::format::extent::MAGIC;
         values.flags.set(InodeFlags::EXTENTS, extents);
         Some(values)
     }
@@ -250,9 +243,7 @@ impl Fs<'_> {
             features.compat -= Compat::HAS_JOURNAL;
             features.incompat -= Incompat::RECOVER;
             raw.set_features(&features);
-            raw.s_journal_inum.set(0);
-            raw.s_jnl_backup_type = 0;
-            raw.s_jnl_blocks = Default::default();
+            raw.forget_journal();
         })?;
         self.g.journal_ino = 0;
         if ino <= self.g.inodes_count {

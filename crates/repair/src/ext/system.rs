@@ -3,16 +3,13 @@
 use block::DeviceError;
 use ext4::Rule;
 use ext4::format::features::{Compat, RoCompat};
+use ext4::format::resize_inode::ResizeMap;
 use ext4::format::super_block::RESIZE_INO;
 use ext4::format::{At, FileKind, InodeFlags, InodeValues, orphan};
 
 use super::Fs;
 use super::inodes::Inode;
 use super::map::Map;
-use crate::map_build::put;
-
-/// The slot of the double indirect block.
-const DOUBLE: usize = 13;
 
 impl Fs<'_> {
     /// Inodes that await their deletion, or a truncation: that is done.
@@ -177,40 +174,28 @@ impl Fs<'_> {
         if !self.g.features.compat.contains(Compat::RESIZE_INODE) {
             return Ok(Vec::new());
         }
-        let word = values.block[DOUBLE * 4..DOUBLE * 4 + 4].try_into().expect("four bytes");
-        let block = u64::from(u32::from_le_bytes(word));
+        let block = values.resize_table();
         let own = self.in_range(block..block + 1) && !self.meta.get(block);
         Ok(if own { vec![block] } else { Vec::new() })
     }
 
     /// The resize inode names the reserved descriptor blocks, and these their copies.
     fn resize_inode(&mut self) -> Result<(), DeviceError> {
-        let per = u64::from(self.g.block_size / 4);
-        let reserved = u64::from(self.g.reserved_gdt_blocks);
-        let first = self.g.desc_place(0).0.0 + u64::from(self.g.desc_blocks);
+        let map = ResizeMap::of_geometry(&self.g);
         let known = self.inodes.get(&RESIZE_INO).and_then(|inode| inode.map.nodes.first().copied());
         let block = match known {
             Some(block) => block,
-            None => match self.take_block(first)? {
+            None => match self.take_block(map.first)? {
                 Some(block) => block,
                 None => return Ok(()),
             },
         };
-        let holders = (1..self.g.groups_count).filter(|&group| self.g.has_super(group));
-        let copies: Vec<u64> =
-            holders.map(|g| u64::from(g) * u64::from(self.g.blocks_per_group)).collect();
-        let mut table = vec![0; self.g.block_size as usize];
-        let mut wrong = false;
-        for index in 0..reserved {
-            let slot = (u64::from(self.g.desc_blocks) + index) % per;
-            put(&mut table, slot as usize, first + index);
-            let mut page = vec![0; table.len()];
-            for (slot, copy) in copies.iter().enumerate().take(per as usize) {
-                put(&mut page, slot, first + index + copy);
-            }
-            if self.view.read(first + index)? != page {
+        let (table, mut wrong) = (map.table(), false);
+        for reserved in map.blocks() {
+            let page = map.copies_of(reserved);
+            if self.view.read(reserved)? != page {
                 wrong |= self.fix_resize("a reserved block names other copies");
-                self.view.write(first + index, &page);
+                self.view.write(reserved, &page);
             }
         }
         if self.view.read(block)? != table || known.is_none() {
@@ -219,17 +204,15 @@ impl Fs<'_> {
         }
         let values = self.values(RESIZE_INO)?;
         let mut fixed = values;
-        fixed.block = [0; 60];
-        put(&mut fixed.block, DOUBLE, block);
-        let count = 1 + reserved * (1 + copies.len() as u64);
-        fixed.blocks = count * self.g.cluster_sectors();
+        fixed.set_resize_table(block);
+        fixed.blocks = map.sectors(&self.g);
         if values.kind() != Some(FileKind::Regular)
             || values.links != 1
             || wrong && values.size == 0
         {
             fixed.mode = FileKind::Regular.mode_bits() | 0o600;
             fixed.links = 1;
-            fixed.size = (per * per + per + 12) * u64::from(self.g.block_size);
+            fixed.size = map.size();
             fixed.extra_isize = self.g.want_extra_isize;
         }
         fixed.flags = Default::default();

@@ -1,16 +1,13 @@
 //! The end of a resize: bitmaps, descriptors, the reserve of descriptors, superblocks.
 
 use base::{Ino, bitmap};
+use ext4::format::resize_inode::ResizeMap;
 use ext4::format::super_block::{RESIZE_INO, SUPER_OFFSET, SUPER_SIZE};
 use ext4::format::{GroupFlags, InodeValues};
 use zerocopy::IntoBytes;
 
 use super::place::Relayout;
-use crate::map_build::put;
 use crate::volume::EditError;
-
-/// The slot of the double indirect block.
-const DOUBLE: usize = 13;
 
 impl Relayout<'_> {
     /// Writes everything that counts or describes.
@@ -165,12 +162,9 @@ impl Relayout<'_> {
 
     /// The resize inode names the reserved descriptor blocks, and these their copies.
     fn resize_inode(&mut self) -> Result<(), EditError> {
-        let size = self.v.size();
-        let per = u64::from(self.g.block_size / 4);
         let slot = self.v.slot(RESIZE_INO)?;
         let old = InodeValues::parse(&slot, Ino(RESIZE_INO.into()), &self.v.g)?;
-        let word = old.block[DOUBLE * 4..DOUBLE * 4 + 4].try_into().expect("four bytes");
-        let named = u64::from(u32::from_le_bytes(word));
+        let named = old.resize_table();
         let block = match named {
             0 => match self.maps.take_some(&mut self.v, self.g.cluster_ratio.into())? {
                 Some((block, _)) => block,
@@ -178,29 +172,14 @@ impl Relayout<'_> {
             },
             named => self.moved.of(named).unwrap_or(named),
         };
-        let reserved = u64::from(self.g.reserved_gdt_blocks);
-        let first = self.g.desc_place(0).0.0 + u64::from(self.g.desc_blocks);
-        let copies: Vec<u64> = self
-            .copies()
-            .into_iter()
-            .map(|group| u64::from(group) * u64::from(self.g.blocks_per_group))
-            .collect();
-        let mut table = vec![0; size];
-        for index in 0..reserved {
-            let slot = (u64::from(self.g.desc_blocks) + index) % per;
-            put(&mut table, slot as usize, first + index);
-            let mut page = vec![0; size];
-            for (slot, copy) in copies.iter().enumerate().take(per as usize) {
-                put(&mut page, slot, first + index + copy);
-            }
-            self.v.view.write(first + index, &page);
+        let map = ResizeMap::of_geometry(&self.g);
+        for reserved in map.blocks() {
+            self.v.view.write(reserved, &map.copies_of(reserved));
         }
-        self.v.view.write(block, &table);
+        self.v.view.write(block, &map.table());
         let mut values = old;
-        values.block = [0; 60];
-        put(&mut values.block, DOUBLE, block);
-        let count = 1 + reserved * (1 + copies.len() as u64);
-        values.blocks = count * self.g.cluster_sectors();
+        values.set_resize_table(block);
+        values.blocks = map.sectors(&self.g);
         let mut slot = slot;
         values.emit(&mut slot, Ino(RESIZE_INO.into()), &self.g);
         self.put_slot(RESIZE_INO, &slot)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use block::Queue;
 use ext4::format::features::Compat;
+use ext4::mkfs::LAST_GROUP_SPARE;
 use rt::Cx;
 
 use super::{ResizeOptions, ResizePlan, plan_blocks};
@@ -59,7 +60,7 @@ pub fn blocks(volume: &Volume<'_>, spare: u64) -> Result<u64, EditError> {
         let enough = inodes <= u64::from(group + 1) * u64::from(g.inodes_per_group);
         if room + has >= files && enough {
             // Of the last group only what is needed, but no less than it may have.
-            let part = (files.saturating_sub(room)).max(50) + base + each;
+            let part = (files.saturating_sub(room)).max(LAST_GROUP_SPARE) + base + each;
             let blocks = first + u64::from(group) * u64::from(g.blocks_per_group) + part;
             return Ok(blocks.next_multiple_of(ratio).min(g.blocks_count));
         }

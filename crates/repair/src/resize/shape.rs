@@ -2,12 +2,11 @@
 
 use ext4::format::features::{Compat, Incompat};
 use ext4::format::{Geometry, RawSuper};
+use ext4::mkfs::LAST_GROUP_SPARE;
 use zerocopy::IntoBytes;
 
 use crate::volume::{EditError, refuse};
 
-/// A last group with fewer blocks than its metadata and this is left away, as mke2fs does.
-const LAST_GROUP_SPARE: u64 = 50;
 /// Bytes of a descriptor with `64bit`.
 const WIDE: u16 = 64;
 

@@ -153,10 +153,7 @@ impl Relayout<'_> {
         values.emit(&mut slot, Ino(number.into()), &self.g);
         self.put_slot(number, &slot)?;
         if number == self.g.journal_ino && self.raw.s_jnl_backup_type != 0 {
-            for (word, bytes) in self.raw.s_jnl_blocks.iter_mut().zip(values.block.chunks_exact(4))
-            {
-                word.set(u32::from_le_bytes(bytes.try_into().expect("four bytes")));
-            }
+            self.raw.keep_journal(&values);
         }
         Ok(())
     }

@@ -44,9 +44,7 @@ impl Relayout<'_> {
         slot.fill(0);
         InodeValues::default().emit(&mut slot, Ino(ino.into()), &self.g);
         self.put_slot(ino, &slot)?;
-        self.raw.s_journal_inum.set(0);
-        self.raw.s_jnl_backup_type = 0;
-        self.raw.s_jnl_blocks.iter_mut().for_each(|word| word.set(0));
+        self.raw.forget_journal();
         Ok(())
     }
 
@@ -135,12 +133,7 @@ impl Relayout<'_> {
         values.emit(&mut slot, Ino(JOURNAL_INO.into()), &self.g);
         self.put_slot(JOURNAL_INO, &slot)?;
         self.raw.s_journal_inum.set(JOURNAL_INO);
-        self.raw.s_jnl_backup_type = 1;
-        for (word, bytes) in self.raw.s_jnl_blocks.iter_mut().zip(block.chunks_exact(4)) {
-            word.set(u32::from_le_bytes(bytes.try_into().expect("four bytes")));
-        }
-        self.raw.s_jnl_blocks[15].set((values.size >> 32) as u32);
-        self.raw.s_jnl_blocks[16].set(values.size as u32);
+        self.raw.keep_journal(&values);
         Ok(())
     }
 

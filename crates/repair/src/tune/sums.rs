@@ -13,8 +13,6 @@ use crate::resize::place::Relayout;
 use crate::volume::map::{FileMap, has_map};
 use crate::volume::{EditError, refuse};
 
-/// Where the halves of an inode's checksum lie.
-const INODE_SUMS: [usize; 2] = [0x7c, 0x82];
 /// Where the checksum of a block of multi-mount protection lies.
 const MMP_SUM: std::ops::Range<usize> = 1020..1024;
 
@@ -169,10 +167,7 @@ fn sum_slot(slot: &mut [u8], seed: Option<InodeSeed>) {
     if let Some(seed) = seed {
         return seed.set_inode(slot);
     }
-    slot[INODE_SUMS[0]..][..2].fill(0);
-    if checksum::inode_has_high(slot) {
-        slot[INODE_SUMS[1]..][..2].fill(0);
-    }
+    checksum::clear_inode(slot, checksum::inode_has_high(slot));
 }
 
 /// A node of an index, with or without room for its checksum. False where the room is taken.

@@ -47,8 +47,8 @@ impl Fs<'_> {
         Ok(true)
     }
 
-    /// What is still wrong of the numbers that a check has counted, after they were stored. It found
-    /// nothing else.
+    /// What is still wrong of the numbers that a check has counted, after they were stored. It
+    /// found nothing else.
     ///
     /// # Errors
     /// The device's.

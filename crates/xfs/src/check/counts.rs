@@ -85,7 +85,7 @@ pub enum Count {
 
 impl Count {
     /// What was counted, and what is stored now.
-    fn compare(&self, checker: &mut Checker<'_>) -> Result<Option<(u32, u32)>, DeviceError> {
+    fn stored(&self, checker: &mut Checker<'_>) -> Result<Option<(u32, u32)>, DeviceError> {
         match *self {
             Count::Links { ino, counted, .. } => {
                 let geometry = checker.geometry();
@@ -115,7 +115,7 @@ impl Count {
     }
 
     /// What is wrong with it, and where.
-    fn finding(&self, stored: u32) -> (Rule, At, String) {
+    fn wrong(&self, stored: u32) -> (Rule, At, String) {
         match *self {
             Count::Links { ino, counted, .. } => {
                 (Rule::LinkCount, At::Inode(ino), format!("{stored} links should be {counted}"))
@@ -150,10 +150,10 @@ pub fn check_counts(
     checker.backups()?;
     checker.group_headers()?;
     for count in counts {
-        if let Some((counted, stored)) = count.compare(&mut checker)?
+        if let Some((counted, stored)) = count.stored(&mut checker)?
             && counted != stored
         {
-            let (rule, at, text) = count.finding(stored);
+            let (rule, at, text) = count.wrong(stored);
             checker.findings.add(rule, at, text);
         }
     }
