@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use base::map::HashSet;
 use device::Cut;
@@ -13,7 +14,7 @@ use vfs::FileSystem;
 
 use crate::cut::torn_superblock;
 use crate::disk::Disk;
-use crate::finding::{FINDINGS, Findings};
+use crate::finding::{FINDINGS, Findings, look};
 use crate::fold::{Checks, Visits};
 use crate::host::HostImage;
 use crate::log::{Log, Note};
@@ -27,8 +28,41 @@ pub use crate::finding::{Alike, Finding, KINDS_MAX, Outcome};
 pub use crate::medium::medium;
 pub use crate::verdict::Verdict;
 
-/// States that are judged together: enough for all processors, few enough for memory.
+/// States that are judged together at most: enough for all processors, few enough for memory.
 const BATCH: usize = 256;
+/// How long judging a batch may take before the next ones are smaller: progress is shown, and kept,
+/// after each.
+const BATCH_TIME: Duration = Duration::from_secs(1);
+
+/// States that are judged together.
+struct Batch {
+    waiting: Vec<Waiting>,
+    /// How many they are going to be.
+    size: usize,
+}
+
+impl Batch {
+    /// One that is empty, and small as long as nobody knows how long a state takes.
+    fn new() -> Batch {
+        Batch { waiting: Vec::new(), size: rayon::current_num_threads().min(BATCH) }
+    }
+
+    /// Entries of the log before the first cut.
+    fn oldest(&self) -> Option<usize> {
+        self.waiting.first().map(|state| state.cut.upto)
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= self.size
+    }
+
+    /// As so many took so long, the next batch has twice as many, or fewer.
+    fn learn(&mut self, judged: usize, took: Duration) {
+        let fewer = || (judged as f64 * BATCH_TIME.as_secs_f64() / took.as_secs_f64()) as usize;
+        let next = if took * 2 < BATCH_TIME { self.size * 2 } else { fewer() };
+        self.size = next.clamp(rayon::current_num_threads().min(BATCH), BATCH);
+    }
+}
 /// Blocks of a durable part above which a batch ends where it grows: it would be copied.
 const SHARED_BLOCKS: usize = 64 << 10;
 
@@ -144,8 +178,8 @@ struct Waiting {
     medium: Medium,
 }
 
-/// Explores a log. `progress` is called now and then with what was done so far; its findings are
-/// not shrunk yet.
+/// Explores a log in the host's time. `progress` is called now and then with what was done so far;
+/// its findings are not shrunk yet.
 ///
 /// # Errors
 /// The log cannot be read, or has no calls for an oracle; the host fails. What is wrong with states
@@ -160,12 +194,13 @@ pub fn explore(
     let plan = Plan::new(log, how.disk, how.seed, how.limits);
     let before = &how.before;
     let mut found = Findings::new(before.kinds.clone());
-    let mut outcome = Outcome { complete: true, planned: 0, distinct: 0, ..before.clone() };
+    // It is complete when the last state is judged: what is kept before may be all that is kept.
+    let mut outcome = Outcome { complete: false, planned: 0, distinct: 0, ..before.clone() };
     let mut stable = Arc::new(Stable::new(log));
     let mut seen: HashSet<u128> = HashSet::default();
-    let mut batch = Vec::new();
+    let mut batch = Batch::new();
     // States of equal content differ by what had been said.
-    let (mut counted, mut notes) = (0, 0);
+    let (mut counted, mut notes, mut ended) = (0, 0, true);
     'places: for cuts in plan.places() {
         let Some(first) = cuts.first() else { continue };
         let durable = how.disk.durable(log, first.upto);
@@ -173,13 +208,12 @@ pub fn explore(
             if stable.len() > SHARED_BLOCKS {
                 run.judge_all(&mut batch, &mut found, &mut outcome)?;
             }
-            run.visits.forget_before(batch.first().map_or(first.upto, |state| state.cut.upto));
+            run.visits.forget_before(batch.oldest().unwrap_or(first.upto));
             Arc::make_mut(&mut stable).advance(durable)?;
         }
-        while counted < first.upto {
-            notes += u64::from(log.note(counted).is_some_and(Note::decides));
-            counted += 1;
-        }
+        let decides = |at: &usize| log.note(*at).is_some_and(Note::decides);
+        notes += (counted..first.upto).filter(decides).count() as u64;
+        counted = counted.max(first.upto);
         for cut in cuts {
             let index = outcome.planned;
             outcome.planned += 1;
@@ -193,14 +227,14 @@ pub fn explore(
             if key as u64 % shards != shard || index < before.next {
                 continue;
             }
-            if outcome.judged - before.judged + batch.len() as u64 >= how.states_max {
-                outcome.complete = false;
+            if outcome.judged - before.judged + batch.waiting.len() as u64 >= how.states_max {
+                ended = false;
                 outcome.next = index;
                 break 'places;
             }
             judge.visited(medium.hash());
-            batch.push(Waiting { index, cut, medium });
-            if batch.len() >= BATCH {
+            batch.waiting.push(Waiting { index, cut, medium });
+            if batch.is_full() {
                 run.judge_all(&mut batch, &mut found, &mut outcome)?;
                 outcome.next = index + 1;
                 outcome.entries = counted as u64;
@@ -210,11 +244,12 @@ pub fn explore(
         }
     }
     run.judge_all(&mut batch, &mut found, &mut outcome)?;
-    if outcome.complete {
+    if ended {
         outcome.next = outcome.planned;
         outcome.entries = log.len() as u64;
     }
     run.shrink_all(&mut found)?;
+    outcome.complete = ended;
     outcome.show_of(&found, how.findings_max);
     progress(&outcome);
     Ok(outcome)
@@ -257,14 +292,16 @@ impl<'a> Run<'a> {
         Ok(Run { log, how, judge, oracle, visits, checks, recovered: AtomicU64::new(0) })
     }
 
+    #[allow(clippy::disallowed_methods, reason = "a check runs in the host's time")]
     fn judge_all(
         &self,
-        batch: &mut Vec<Waiting>,
+        batch: &mut Batch,
         found: &mut Findings,
         outcome: &mut Outcome,
     ) -> Result<(), OracleError> {
-        let waiting = std::mem::take(batch);
-        outcome.judged += waiting.len() as u64;
+        let waiting = std::mem::take(&mut batch.waiting);
+        let (began, count) = (Instant::now(), waiting.len());
+        outcome.judged += count as u64;
         outcome.asked += waiting.iter().filter(|state| self.asked(state.index)).count() as u64;
         let judge = |Waiting { index, cut, medium }| {
             let state = State { index, log: self.log, cut: &cut };
@@ -284,6 +321,7 @@ impl<'a> Run<'a> {
             outcome.wrong += 1;
             found.add(finding);
         }
+        batch.learn(count, began.elapsed());
         Ok(())
     }
 
@@ -415,13 +453,13 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Takes losses back as long as the state stays wrong in the same way.
+    /// Takes losses back as long as the state stays wrong in the same way: says what looks alike.
     fn shrink(&self, finding: Finding) -> Result<Finding, OracleError> {
         let mut stable = Stable::new(self.log);
         stable.advance(durable(self.log, &finding.cut))?;
         let stable = Arc::new(stable);
         let mut failed = None;
-        let mut message = finding.message.clone();
+        let (mut message, alike) = (finding.message.clone(), finding.look());
         let mut fails = |cut: &Cut| {
             if !self.how.disk.allows(self.log, cut) {
                 return false;
@@ -435,7 +473,7 @@ impl<'a> Run<'a> {
             };
             let state = State { index: finding.index, log: self.log, cut };
             match self.judged(medium, &state) {
-                Ok(Err((verdict, new))) if verdict == finding.verdict => {
+                Ok(Err((verdict, new))) if look(verdict, &new) == alike => {
                     message = new;
                     true
                 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use base::map::HashMap;
 use base::{Errno, Ino};
 use rt::Cx;
+use vfs::walk::next_data;
 use vfs::{Attr, FileSystem, FileType};
 
 /// Bytes that are read at once.
@@ -68,7 +69,10 @@ impl Extract<'_> {
         to: &Path,
         path: String,
     ) -> Result<(), ExtractError> {
+        let root = self.fs.getattr(cx, ino).map_err(inside(&path))?;
         let mut folders = vec![(ino, to.to_owned(), path)];
+        // Set in the end, from below: in some of them nothing can be made.
+        let mut modes = vec![(to.to_owned(), root.mode)];
         while let Some((ino, to, path)) = folders.pop() {
             let mut names = Vec::new();
             let listed = self.fs.readdir(cx, ino, 0, &mut |entry| {
@@ -88,11 +92,16 @@ impl Extract<'_> {
                 match attr.kind {
                     FileType::Directory => {
                         fs::create_dir(&target).map_err(host(&target))?;
+                        modes.push((target.clone(), attr.mode));
                         folders.push((attr.ino, target, child));
                     }
                     _ => self.leaf(cx, &attr, &target, &child)?,
                 }
             }
+        }
+        for (dir, mode) in modes.into_iter().rev() {
+            let mode = fs::Permissions::from_mode(u32::from(mode));
+            fs::set_permissions(&dir, mode).map_err(host(&dir))?;
         }
         Ok(())
     }
@@ -141,15 +150,19 @@ impl Extract<'_> {
         file.set_len(attr.size).map_err(host(to))?;
         let mut bytes = vec![0; PART.min(attr.size as usize)];
         let mut at = 0;
-        while at < attr.size {
-            let read = self.fs.read(cx, attr.ino, at, &mut bytes).map_err(inside(path))?;
-            if read == 0 {
-                break;
+        while let Some(data) = next_data(cx, self.fs, attr.ino, at).map_err(inside(path))? {
+            at = data.start;
+            while at < data.end {
+                let read = self.fs.read(cx, attr.ino, at, &mut bytes).map_err(inside(path))?;
+                if read == 0 {
+                    break;
+                }
+                if !base::page::is_zero(&bytes[..read]) {
+                    file.write_all_at(&bytes[..read], at).map_err(host(to))?;
+                }
+                at += read as u64;
             }
-            if !base::page::is_zero(&bytes[..read]) {
-                file.write_all_at(&bytes[..read], at).map_err(host(to))?;
-            }
-            at += read as u64;
+            at = at.max(data.end);
         }
         let mode = fs::Permissions::from_mode(u32::from(attr.mode));
         file.set_permissions(mode).map_err(host(to))

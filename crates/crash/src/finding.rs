@@ -35,12 +35,17 @@ impl Finding {
     /// What it looks like: its message without the numbers, which differ between states that fail
     /// in one way.
     pub fn look(&self) -> String {
-        let digits = |c: char| if c.is_ascii_digit() { '#' } else { c };
-        let mut look: String = self.message.chars().map(digits).collect();
-        let mut last = ' ';
-        look.retain(|c| !(std::mem::replace(&mut last, c) == '#' && c == '#'));
-        format!("{:?} {look}", self.verdict)
+        look(self.verdict, &self.message)
     }
+}
+
+/// What a verdict looks like, as [`Finding::look`] says.
+pub(crate) fn look(verdict: Verdict, message: &str) -> String {
+    let digits = |c: char| if c.is_ascii_digit() { '#' } else { c };
+    let mut look: String = message.chars().map(digits).collect();
+    let mut last = ' ';
+    look.retain(|c| !(std::mem::replace(&mut last, c) == '#' && c == '#'));
+    format!("{verdict:?} {look}")
 }
 
 /// A cut in JSON.
@@ -105,7 +110,7 @@ pub struct Outcome {
     /// All kinds, at most [`KINDS_MAX`]: what going on and joining need.
     #[serde(default)]
     pub kinds: Vec<Alike>,
-    /// False where `states_max` ended it.
+    /// All states are judged: false while it goes on, and where `states_max` ended it.
     pub complete: bool,
     /// The state at which another run goes on.
     pub next: u64,
@@ -147,11 +152,11 @@ impl Outcome {
         Outcome {
             planned: self.planned.max(other.planned),
             distinct: self.distinct.max(other.distinct),
-            judged: self.judged + other.judged,
-            recovered: self.recovered + other.recovered,
-            asked: self.asked + other.asked,
+            judged: self.judged.saturating_add(other.judged),
+            recovered: self.recovered.saturating_add(other.recovered),
+            asked: self.asked.saturating_add(other.asked),
             entries: self.entries.max(other.entries),
-            wrong: self.wrong + other.wrong,
+            wrong: self.wrong.saturating_add(other.wrong),
             complete: self.complete && other.complete,
             next: self.next.max(other.next),
             kinds: found.kinds,

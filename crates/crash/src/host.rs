@@ -1,11 +1,14 @@
 //! States on the host: as an image for its checkers, and mounted by its kernel.
 
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use block::Device;
 
@@ -16,11 +19,28 @@ use crate::verdict::Refusal;
 
 /// Lines of a program's output that are kept.
 const LINES: usize = 8;
-/// Where states are kept: in memory, where the host has a file system for that.
+/// Where states are kept: in memory, where the host has a file system for that with some room.
 pub const IN_MEMORY: &str = "/dev/shm";
+/// Bytes that must be free there: less is what containers have, and soon full.
+const ROOM: u64 = 512 << 20;
 
-/// Numbers the copies of one process.
-static COPIES: AtomicU64 = AtomicU64::new(0);
+/// Numbers what one process makes.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
+/// How the names of what this process makes begin. In another PID namespace another process may
+/// have its number: a random word differs.
+pub fn own_prefix() -> &'static str {
+    static OWN: OnceLock<String> = OnceLock::new();
+    OWN.get_or_init(|| {
+        let word = RandomState::new().build_hasher().finish();
+        format!("{PREFIX}{}-{word:016x}-", std::process::id())
+    })
+}
+
+/// A name for something that this process makes, which no other has.
+pub fn own_name() -> String {
+    format!("{}{}", own_prefix(), MADE.fetch_add(1, Ordering::Relaxed))
+}
 
 impl From<LogError> for io::Error {
     fn from(error: LogError) -> io::Error {
@@ -28,18 +48,36 @@ impl From<LogError> for io::Error {
     }
 }
 
-/// The folder for states, unless the user names another: $TMPDIR, /dev/shm or /tmp.
+/// The folder for states, unless the user names another: $TMPDIR, /dev/shm where that has 512 MiB
+/// to spare, or /tmp. Its path is absolute: programs that are given it run in other directories.
 pub fn folder() -> PathBuf {
-    match std::env::var_os("TMPDIR") {
-        Some(dir) => dir.into(),
-        None if Path::new(IN_MEMORY).is_dir() => IN_MEMORY.into(),
-        None => std::env::temp_dir(),
+    let named = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    match named {
+        // Only an empty path has no absolute one, or one of a directory that is gone.
+        Some(dir) => std::path::absolute(&dir).unwrap_or(dir),
+        None if free(IN_MEMORY) >= ROOM => IN_MEMORY.into(),
+        None => "/tmp".into(),
     }
+}
+
+/// How the names of what is made for states begin; the number of the process, a word that is its
+/// own and a number follow.
+pub const PREFIX: &str = "iopath-crash-";
+/// How the name of a copy of a state ends.
+pub const IMAGE: &str = "img";
+/// How the name of the directory ends on which the copy of that name is mounted.
+pub const MOUNT: &str = "mount";
+
+/// Bytes that a file system of the host has free for everybody; none where it is not there.
+fn free(place: &str) -> u64 {
+    rustix::fs::statvfs(place).map_or(0, |found| found.f_bavail * found.f_frsize)
 }
 
 /// A state as a sparse file of the host, which goes when this is dropped.
 pub struct HostImage {
     path: PathBuf,
+    /// Locked as long as this process lives, where the host's file system has locks.
+    _lock: File,
 }
 
 impl HostImage {
@@ -48,13 +86,13 @@ impl HostImage {
     /// # Errors
     /// The host cannot, or the log cannot be read.
     pub fn new(medium: &Medium) -> Result<HostImage, Refusal> {
-        let number = COPIES.fetch_add(1, Ordering::Relaxed);
-        let path = folder().join(format!("iopath-crash-{}-{number}.img", std::process::id()));
-        write_new(medium, &path).map_err(|error| {
+        let path = folder().join(format!("{}.{IMAGE}", own_name()));
+        let file = write_new(medium, &path).map_err(|error| {
             let what = format!("{}: a copy of the state's disk", path.display());
             Refusal::host(what, format!("{error} ($TMPDIR chooses another directory)"))
         })?;
-        Ok(HostImage { path })
+        let _others_see_that_it_is_in_use = file.try_lock();
+        Ok(HostImage { path, _lock: file })
     }
 
     /// Where it is.
@@ -86,7 +124,7 @@ impl HostImage {
         kind: Kind,
         work: impl FnOnce(&Path) -> Result<(), Refusal>,
     ) -> Result<Result<(), Refusal>, Refusal> {
-        let dir = self.path.with_extension("mount");
+        let dir = self.path.with_extension(MOUNT);
         std::fs::create_dir(&dir).map_err(|error| Refusal::host(dir.display(), error))?;
         // States of one log have one UUID: XFS refuses a second one.
         let options = if kind == Kind::Xfs { "loop,nouuid" } else { "loop" };
@@ -96,19 +134,44 @@ impl HostImage {
         let mounted = run(mount.arg(&self.path).arg(&dir)).map_err(of_the_host);
         let done = mounted.and_then(|()| {
             let done = work(&dir);
-            let unmounted = run(Command::new("umount").arg(&dir));
-            unmounted.map_err(|error| Refusal::Host(error.to_string())).map(|()| done)
+            unmount(&dir).map(|()| done).map_err(|refusal| {
+                let _it_goes_when_nobody_uses_it =
+                    run(Command::new("umount").args(["--recursive", "--lazy"]).arg(&dir));
+                Refusal::State(format!("the check has left its tree in use: {refusal}"))
+            })
         });
         let _stays_where_it_is_mounted = std::fs::remove_dir(&dir);
         done
     }
 }
 
-/// Writes a medium to a new sparse file.
+/// How often unmounting is tried, and the pause between.
+const TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Unmounts a file system of the kernel, with what is mounted in it. Processes that were killed may
+/// take a moment until they have closed their files: blocks for five seconds at most.
+///
+/// # Errors
+/// Somebody still uses it.
+#[allow(clippy::disallowed_methods, reason = "processes of the host end in the host's time")]
+pub fn unmount(dir: &Path) -> Result<(), Refusal> {
+    let mut tries = 0;
+    loop {
+        let done = run(Command::new("umount").arg("--recursive").arg(dir));
+        tries += 1;
+        if done.is_ok() || tries == TRIES {
+            return done;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Writes a medium to a new sparse file, and returns it.
 ///
 /// # Errors
 /// The file is there already, or the host cannot write it; the log cannot be read.
-pub fn write_new(medium: &Medium, path: &Path) -> io::Result<()> {
+pub fn write_new(medium: &Medium, path: &Path) -> io::Result<File> {
     let file = File::create_new(path)?;
     let size = medium.info().bytes();
     let written = file.set_len(size).and_then(|()| {
@@ -121,7 +184,7 @@ pub fn write_new(medium: &Medium, path: &Path) -> io::Result<()> {
     if written.is_err() {
         let _half_of_it_is_no_use = std::fs::remove_file(path);
     }
-    written
+    written.map(|()| file)
 }
 
 impl Drop for HostImage {

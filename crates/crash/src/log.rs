@@ -19,7 +19,7 @@
 //! entries up to there ([`Log::cut_short`]). What is no log, of another version, or damaged is
 //! refused by name.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -88,15 +88,34 @@ impl LogError {
     }
 }
 
-/// Makes the file of a log. An older log there is given up; any other file stays as it is.
+/// Makes the file of a log, as [`open`] does, and gives up an older log there.
 ///
 /// # Errors
-/// The host refuses; the path names something that is no log.
+/// As [`open`].
 pub fn create(path: &Path) -> Result<File, LogError> {
-    let file = output::open(path, frame::MAGIC).map_err(LogError::io("make the log"))?;
+    let file = open(path)?;
     output::empty(&file).map_err(LogError::io("make the log"))?;
     Ok(file)
 }
+
+/// Opens or makes the file of a log, and locks it as long as it is open. An older log there stays
+/// until the file is [emptied](output::empty); any other file is left alone.
+///
+/// # Errors
+/// The host refuses; the path names something that is no log, or one that is being recorded.
+pub fn open(path: &Path) -> Result<File, LogError> {
+    let file = output::open(path, MAGIC).map_err(LogError::io("make the log"))?;
+    // Where the file system has no locks nobody knows of another one.
+    if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        let busy =
+            std::io::Error::new(std::io::ErrorKind::ResourceBusy, "another recording writes to it");
+        return Err(LogError::io("make the log")(busy));
+    }
+    Ok(file)
+}
+
+/// How a log begins.
+pub const MAGIC: &[u8; 8] = b"iopcrash";
 
 /// The version of the format that is written and read.
 pub const VERSION: u32 = 3;
@@ -115,6 +134,9 @@ pub struct Header {
     /// What the disk did wrong meanwhile.
     #[serde(default)]
     pub faults: Vec<String>,
+    /// The options of the mount with which our ext4 promises less: `noauto_da_alloc`.
+    #[serde(default)]
+    pub mount_options: Vec<String>,
 }
 
 /// Something that was noted in the log beside what the device did.

@@ -15,6 +15,9 @@ use device::{Cut, Event};
 use crate::disk::Disk;
 use crate::log::{Log, Note};
 
+/// The version of the order of states: results of another one number other states.
+pub const VERSION: u32 = 1;
+
 /// How much is visited at a place that matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -1,28 +1,54 @@
 //! What the host's kernel shows of a mount, and its settings for one.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes that the kernel reads ahead of a program.
 const READ_AHEAD_KB: &str = "1024";
 
-/// The device numbers of what is mounted at `dir`, as `MAJOR:MINOR`; none where nothing of `kind`
-/// is. It does not touch the mounted file system, so that it cannot wait for it.
-pub(crate) fn mounted(dir: &Path) -> io::Result<Option<String>> {
+/// A line of the kernel's table of mounts.
+struct Mounted {
+    /// `MAJOR:MINOR`.
+    device: String,
+    at: PathBuf,
+    is_fuse: bool,
+}
+
+/// What is mounted in this namespace, in the order in which it was. It does not touch the mounted
+/// file systems, so that it cannot wait for them.
+fn table() -> io::Result<Vec<Mounted>> {
     let table = fs::read("/proc/self/mountinfo")?;
-    let mut found = None;
-    for line in table.split(|&b| b == b'\n') {
+    let mount = |line: &[u8]| {
         let fields: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
         let kind = fields.iter().position(|field| *field == b"-").and_then(|at| fields.get(at + 1));
-        let is_fuse = kind.is_some_and(|kind| kind.starts_with(b"fuse"));
-        if is_fuse && fields.len() > 4 && unescaped(fields[4]) == dir.as_os_str().as_bytes() {
-            // The last one is on top.
-            found = Some(String::from_utf8_lossy(fields[2]).into_owned());
-        }
-    }
-    Ok(found)
+        Some(Mounted {
+            device: String::from_utf8_lossy(fields.get(2)?).into_owned(),
+            at: OsString::from_vec(unescaped(fields.get(4)?)).into(),
+            is_fuse: kind.is_some_and(|kind| kind.starts_with(b"fuse")),
+        })
+    };
+    Ok(table.split(|&b| b == b'\n').filter_map(mount).collect())
+}
+
+/// The device numbers of what is mounted at `dir`, as `MAJOR:MINOR`; none where nothing through
+/// FUSE is.
+pub(crate) fn mounted(dir: &Path) -> io::Result<Option<String>> {
+    // The last one is on top.
+    let found = table()?.into_iter().rfind(|mount| mount.is_fuse && mount.at == dir);
+    Ok(found.map(|mount| mount.device))
+}
+
+/// Where something is mounted below a directory, or at it; the last one, which is on top, first.
+/// The path has no symlinks.
+///
+/// # Errors
+/// The kernel's table cannot be read.
+pub fn mounts_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let points = table()?.into_iter().rev().map(|mount| mount.at);
+    Ok(points.filter(|at| at.starts_with(dir)).collect())
 }
 
 /// Undoes `\040` and the like.

@@ -13,6 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::ask;
+use crate::kernel::{mounted, numbers};
 use crate::options::{Access, Options};
 use crate::wire::MAX_READ;
 
@@ -138,6 +139,24 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
             Err(io::Error::other(said.to_string_lossy().trim().to_owned()))
         }
     }
+}
+
+/// Ends the connection of a mount at once, for all who use it: they get `ENOTCONN` or `EIO`. Where
+/// the kernel's control file system is not mounted it is for a moment, at the empty directory
+/// `control`. Needs root.
+///
+/// # Errors
+/// Nothing of ours is mounted there, or the kernel refuses.
+pub fn abort(dir: &Path, control: &Path) -> io::Result<()> {
+    let device = mounted(dir)?.ok_or(io::ErrorKind::NotFound)?;
+    let (_, number) = numbers(&device).ok_or(io::ErrorKind::NotFound)?;
+    let write = |place: &Path| std::fs::write(place.join(format!("{number}/abort")), "1");
+    write(Path::new("/sys/fs/fuse/connections")).or_else(|_| {
+        rustix::mount::mount("fusectl", control, "fusectl", MountFlags::empty(), None)?;
+        let written = write(control);
+        rustix::mount::unmount(control, UnmountFlags::DETACH)?;
+        written
+    })
 }
 
 /// Asks the kernel to hand over what it still has of a mount. Blocks the thread.

@@ -1,11 +1,13 @@
 //! Walks of trees that end, whatever a damaged file system holds: a directory may name one of those
 //! above it, or have two names.
 
-use base::Ino;
+use std::ops::Range;
+
 use base::map::HashSet;
+use base::{Errno, Ino};
 use rt::Cx;
 
-use crate::FileSystem;
+use crate::{FileSystem, SeekWhence};
 
 /// The directories that a walk has come to, and those above its start. A walk goes into none of
 /// them again. Eight bytes or so for each directory.
@@ -53,6 +55,24 @@ impl Reached {
             )),
         }
     }
+}
+
+/// The next bytes of a file at or behind `offset` that are data; none where no data follows. Whole
+/// blocks may count as data. May park.
+///
+/// # Errors
+/// `EINVAL` not a regular file; what reading its layout meets.
+pub fn next_data(
+    cx: &mut Cx,
+    fs: &dyn FileSystem,
+    ino: Ino,
+    offset: u64,
+) -> Result<Option<Range<u64>>, Errno> {
+    let start = match fs.seek(cx, ino, offset, SeekWhence::Data) {
+        Err(Errno::ENXIO) => return Ok(None),
+        start => start?,
+    };
+    Ok(Some(start..fs.seek(cx, ino, start, SeekWhence::Hole)?))
 }
 
 /// Appends a name to a path; returns the length to truncate the path to afterwards.

@@ -2,8 +2,6 @@
 
 use super::LogError;
 
-/// First bytes of a log.
-pub(super) const MAGIC: &[u8; 8] = b"iopcrash";
 /// Last bytes of a log.
 pub(super) const END_MAGIC: &[u8; 8] = b"hsarcpoi";
 /// Bytes before the first frame: magic, version, zero.

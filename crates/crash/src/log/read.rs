@@ -10,9 +10,9 @@ use base::unit::SECTOR_SIZE;
 use device::{Entry, Event, WriteLog};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::frame::{self, END_MAGIC, FRAME_HEAD, HEAD, Input, Kind, MAGIC, TAIL};
+use super::frame::{self, END_MAGIC, FRAME_HEAD, HEAD, Input, Kind, TAIL};
 use super::store::{Piece, Source, Store};
-use super::{Chunks, Header, Inner, Log, LogError, Note, PIECE, PieceId, VERSION};
+use super::{Chunks, Header, Inner, Log, LogError, MAGIC, Note, PIECE, PieceId, VERSION};
 use crate::calls::Call;
 
 /// Places and kinds of the frames, in order.

@@ -7,8 +7,8 @@ use base::page::is_zero;
 use base::unit::SECTOR_SIZE;
 use device::{Content, Event};
 
-use super::frame::{self, END_MAGIC, HEAD, Kind, MAGIC};
-use super::{Header, LogError, Note, PIECE, VERSION, content_hash};
+use super::frame::{self, END_MAGIC, HEAD, Kind};
+use super::{Header, LogError, MAGIC, Note, PIECE, VERSION, content_hash};
 use crate::calls::Call;
 
 /// Bytes of content in one frame.

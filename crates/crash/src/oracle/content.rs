@@ -23,6 +23,8 @@ pub(super) struct Asked<'a> {
     pub path: &'a str,
     /// Changes that had returned before this are there.
     pub until: usize,
+    /// By a call that promised it.
+    pub promised: bool,
     pub at: Moment,
 }
 
@@ -67,14 +69,14 @@ impl Oracle {
             }
             Node::File => {
                 let until = self.history.data_until(object, at);
-                let mut asked = Asked { object, ino: *ino, path, until, at };
+                let mut asked = Asked { object, ino: *ino, path, until, promised: true, at };
                 if self.rules != Rules::Posix || until > 1 {
                     self.content(cx, fs, &attr, &asked).map_err(broken)?;
                 }
                 if let Some((came, done)) = replaced
                     && came > until
                 {
-                    asked.until = came;
+                    (asked.until, asked.promised) = (came, false);
                     let kept = self.content(cx, fs, &attr, &asked);
                     kept.map_err(|message| {
                         self.not_synced(own, path, Span { came, done }, &message)
@@ -90,7 +92,9 @@ impl Oracle {
     ///
     /// A rename of ext4 writes out what waits for blocks, not what overwrites blocks.
     fn not_synced(&self, object: &Object, path: &str, renamed: Span, message: &str) -> Wrong {
+        let asked = self.log.header().mount_options.iter().all(|word| word != "noauto_da_alloc");
         let by_rename = self.rules == Rules::Ext4
+            && asked
             && object.made.done > 0
             && !overwritten(&object.changes, renamed.came);
         let rename = self.call(renamed.done - 1);
@@ -214,9 +218,10 @@ impl Oracle {
     }
 
     fn wrong_byte(&self, asked: &Asked, byte: u64, found: u8, allowed: &[&Change]) -> String {
-        let Asked { path, until, at, object, .. } = asked;
+        let Asked { path, until, promised, at, object, .. } = asked;
         let newest = allowed.iter().rfind(|change| change.span.before(*until));
         let why = match newest {
+            Some(change) if !promised => format!("{} is not there", self.call_at(change.span)),
             Some(change) => {
                 let by = self.promise_of(change.span, &[Some(*object)], *at);
                 format!("{} is kept by {by}", self.call_at(change.span))

@@ -7,8 +7,8 @@ use vfs::FileSystem;
 
 use super::Oracle;
 use super::content::Asked;
-use super::history::{Moment, Span, Value, entries};
-use crate::calls::{Call, Node, Place};
+use super::history::{Moment, Span, Value, entries, rights_of};
+use crate::calls::{Call, Node, Place, Rights};
 use crate::log::Note;
 
 /// Things that are named at the most.
@@ -32,10 +32,20 @@ impl Oracle {
             }
             Call::Create { at: Some(at), .. } => format!("creat({})", place(at)),
             Call::Create { ino, .. } => format!("open(O_TMPFILE) of inode {ino}"),
-            Call::Link { ino, at } => format!("link({}, {})", path(ino), place(at)),
+            // The file has its new name already: its path is the one before.
+            Call::Link { ino, at } => {
+                format!("link({}, {})", self.path_with(*ino, entry), place(at))
+            }
             Call::Remove { at, directory: true } => format!("rmdir({})", place(at)),
             Call::Remove { at, .. } => format!("unlink({})", place(at)),
-            Call::Rename { from, to, .. } => format!("rename({}, {})", place(from), place(to)),
+            Call::Rename { from, to, exchange, whiteout } => {
+                let flags = match (exchange, whiteout) {
+                    (true, _) => ", RENAME_EXCHANGE",
+                    (false, true) => ", RENAME_WHITEOUT",
+                    (false, false) => "",
+                };
+                format!("rename({}, {}{flags})", place(from), place(to))
+            }
             Call::Write { ino, offset, len } => {
                 format!("write({}, {len} bytes at {offset})", path(ino))
             }
@@ -44,7 +54,11 @@ impl Oracle {
                 format!("fallocate({}, {offset}, {len})", path(ino))
             }
             Call::Unknown { ino, offset, .. } => format!("a change of {} at {offset}", path(ino)),
-            Call::Rights { ino, .. } => format!("chmod or chown of {}", path(ino)),
+            Call::Rights { ino, rights: Some(rights) } => {
+                let Rights { mode, uid, gid } = rights;
+                format!("chmod or chown({}, mode {mode:o}, {uid}:{gid})", path(ino))
+            }
+            Call::Rights { ino, .. } => format!("chmod or chown({})", path(ino)),
             Call::Fsync { ino, data: true } => format!("fdatasync({})", path(ino)),
             Call::Fsync { ino, .. } => format!("fsync({})", path(ino)),
             Call::Failed { ino } => format!("an fsync({}) that failed", path(ino)),
@@ -79,11 +93,16 @@ impl Oracle {
 
     /// The path of an inode number as it was at an entry of the log.
     fn path_of(&self, ino: u64, entry: usize) -> String {
+        self.path_with(ino, entry + 1)
+    }
+
+    /// The path of an inode number as it was when the log had `upto` entries.
+    fn path_with(&self, ino: u64, upto: usize) -> String {
         let objects = self.history.objects.iter().enumerate().rev();
         let mut made = objects.filter(|(_, object)| object.ino == ino);
-        let object = made.find(|(_, object)| object.made.done <= entry + 1);
+        let object = made.find(|(_, object)| object.made.done <= upto);
         match object {
-            Some((object, _)) => match self.history.path_at(object, entry + 1) {
+            Some((object, _)) => match self.history.path_at(object, upto) {
                 path if path.is_empty() => format!("inode {ino}"),
                 path => path,
             },
@@ -115,19 +134,22 @@ impl Oracle {
                 };
                 if wanted != here {
                     if !self.history.covered(dir, last, at) {
-                        let path = self.history.path(dir);
-                        missing.push(format!(
-                            "{} is not there: no fsync({path}) followed it",
-                            self.call_at(last.span)
-                        ));
+                        say(&mut missing, self.lacks(last.span, dir));
                     }
                     continue;
                 }
                 let (Value::Object(object), Some(ino)) = (last.value, here) else { continue };
                 let ino = base::Ino(ino);
+                if let Some(lost) = self.lost_rights(cx, &**fs, object, ino, at) {
+                    say(&mut missing, lost);
+                }
                 match self.history.objects[object].node {
                     Node::Directory => folders.push((object, ino)),
-                    Node::File => missing.extend(self.lost_bytes(cx, &**fs, object, ino, at)),
+                    Node::File => {
+                        if let Some(lost) = self.lost_bytes(cx, &**fs, object, ino, at) {
+                            say(&mut missing, lost);
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -151,8 +173,41 @@ impl Oracle {
         if last.span.before(until) {
             return None;
         }
-        let asked = Asked { object, ino, path: &path, until: last.span.done + 1, at };
+        let until = last.span.done + 1;
+        let asked = Asked { object, ino, path: &path, until, promised: false, at };
         self.content(cx, fs, &attr, &asked).err()?;
-        Some(format!("{} is not there: no fsync({path}) followed it", self.call_at(last.span)))
+        Some(self.lacks(last.span, object))
+    }
+
+    fn lost_rights(
+        &self,
+        cx: &mut Cx,
+        fs: &dyn FileSystem,
+        object: usize,
+        ino: base::Ino,
+        at: Moment,
+    ) -> Option<String> {
+        let (span, rights) =
+            self.history.objects[object].rights.iter().rfind(|(span, _)| at.done(*span))?;
+        let found = rights_of(&fs.getattr(cx, ino).ok()?);
+        let lost = rights.is_some_and(|rights| rights != found);
+        let covered = span.before(self.history.all_until(object, at));
+        (lost && !covered).then(|| self.lacks(*span, object))
+    }
+
+    /// That a call left nothing, and which fsync of an object would have kept it.
+    fn lacks(&self, span: Span, object: usize) -> String {
+        let path = match self.history.path_at(object, span.done) {
+            path if path.is_empty() => self.history.path(object),
+            path => path,
+        };
+        format!("{} is not there: no fsync({path}) followed it", self.call_at(span))
+    }
+}
+
+/// Once: a rename changes two names.
+fn say(missing: &mut Vec<String>, what: String) {
+    if !missing.contains(&what) {
+        missing.push(what);
     }
 }

@@ -15,7 +15,7 @@ use fuse::Signals;
 use listenfd::ListenFd;
 use serde_json::json;
 
-use super::crash::marks::Marks;
+use super::crash::marks::{Marks, Places};
 use crate::app::{App, at};
 use crate::confine::{self, Needs, Work, folder_of};
 use crate::log::{self, Level, Watched};
@@ -200,15 +200,19 @@ fn record(app: &mut App, storage: &Storage, log: &Path) -> Result<Recording> {
     };
     let command = format!("clients of an NBD export of {}", storage.target);
     let header = Header { file_system: file_system.into(), command, ..Header::default() };
-    let out = Box::new(BufWriter::new(crash::log::create(log).with_context(shown)?));
-    let recorder = Recorder::new(app.cx, storage.queue.device().clone(), out, header);
-    let recorder = Arc::new(recorder.with_context(shown)?);
-    super::crash::record::settle(app.cx, &recorder);
     let beside = |end: &str| {
         let mut path = log.as_os_str().to_owned();
         path.push(end);
         PathBuf::from(path)
     };
-    let marks = Marks::begin(app.cx, &recorder, beside(".socket"), beside(".marks"))?;
+    // An older log is there until all else works.
+    let file = crash::log::open(log).with_context(shown)?;
+    let places = Places::make(beside(".socket"), beside(".marks"))?;
+    crash::output::empty(&file).with_context(shown)?;
+    let out = Box::new(BufWriter::new(file));
+    let recorder = Recorder::new(app.cx, storage.queue.device().clone(), out, header);
+    let recorder = Arc::new(recorder.with_context(shown)?);
+    super::crash::record::settle(app.cx, &recorder);
+    let marks = places.begin(app.cx, &recorder);
     Ok(Recording { recorder, marks, log: log.to_owned() })
 }

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, anyhow};
 use base::{Errno, Ino};
 use rt::Cx;
 use vfs::path::Walk;
-use vfs::{Attr, FileRead, FileSystem, FileType, SeekWhence};
+use vfs::walk::next_data;
+use vfs::{Attr, FileRead, FileSystem, FileType};
 
 use super::content::{self, Content};
 use super::{DIRECT_UNIT, Event, FileId, Follow, Keep, Links, Meta, Outbox, Source, descend};
@@ -358,13 +359,8 @@ struct ImageContent<'a> {
 
 impl Content for ImageContent<'_> {
     fn next_data(&mut self, cx: &mut Cx, offset: u64) -> Result<Option<Range<u64>>> {
-        let (source, ino) = (self.source, self.ino);
-        let start = match source.fs.seek(cx, ino, offset, SeekWhence::Data) {
-            Err(Errno::ENXIO) => return Ok(None),
-            start => source.fail(start)?,
-        };
-        let end = source.fs.seek(cx, ino, start, SeekWhence::Hole);
-        Ok(Some(start..source.fail(end)?))
+        let data = next_data(cx, &*self.source.fs, self.ino, offset);
+        self.source.fail(data)
     }
 
     fn read(&mut self, cx: &mut Cx, offset: u64, buf: &mut [u8]) -> Result<usize> {

@@ -57,6 +57,115 @@ fn explore(log: &str, how: &[&str]) -> Value {
     document
 }
 
+/// What the kernel had mounted for an exploration that was killed stayed mounted, and its disk took
+/// memory, for ever.
+#[test]
+fn what_a_killed_exploration_had_mounted_is_removed_by_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "sync");
+    let place = dir.path().join("place");
+    std::fs::create_dir(&place).unwrap();
+    let explore = |check: &str| {
+        let mut command = Command::new(IOPATH);
+        command.args(["crash", "explore", &log, "--recover", "kernel", "--max-states", "1"]);
+        command.args(["--", "sh", "-c", check]).env("TMPDIR", &place);
+        command
+    };
+    let names = || -> Vec<String> {
+        let entries = std::fs::read_dir(&place).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let on = dir.path().join("on");
+    let check = format!("echo on > '{}'; exec sleep 1000", on.display());
+    let mut child = explore(&check).spawn().unwrap();
+    while !on.exists() {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(names().iter().any(|name| name.ends_with(".mount")), "{:?}", names());
+    let output = explore("exit 0").output().unwrap();
+    assert_eq!(output.status.code(), Some(75), "{}", shown(&output));
+    assert!(names().is_empty(), "{:?}", names());
+}
+
+/// A recording below the kernel's file system never ended where somebody still used it when the
+/// command ended: what the command left running, or another.
+#[test]
+fn a_recording_ends_with_its_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("run.log").display().to_string();
+    let place = dir.path().join("place");
+    std::fs::create_dir(&place).unwrap();
+    let record = |program: &str| {
+        let mut command = Command::new(IOPATH);
+        command.args(["crash", "record", &log, "--kernel", "--", "sh", "-c", program]);
+        command.env("TMPDIR", &place).stderr(Stdio::piped());
+        command
+    };
+    let output = record("echo a > a; sync a; setsid sleep 1000 & exit 3").output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", shown(&output));
+    let empty = || std::fs::read_dir(&place).unwrap().count() == 0;
+    assert!(empty());
+    // Somebody who is not of the command.
+    let here = dir.path().join("here").display().to_string();
+    let program = format!(
+        "echo a > a; sync a; pwd > '{here}.new'; mv '{here}.new' '{here}'; exec sleep 1000"
+    );
+    let child = record(&program).spawn().unwrap();
+    while !Path::new(&here).exists() {
+        std::thread::yield_now();
+    }
+    let mounted = std::fs::read_to_string(&here).unwrap();
+    let held = std::fs::File::open(mounted.trim()).unwrap();
+    testkit::judge::run_ok("kill", &[&"-TERM", &child.id().to_string()]);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{}", shown(&output));
+    assert!(shown(&output).contains("busy"), "{}", shown(&output));
+    drop(held);
+    assert!(empty());
+    assert!(crash::Log::open(Path::new(&log)).unwrap().len() > 4);
+}
+
+/// A daemon whose environment is another one, or a mount, that a check leaves in the tree that the
+/// kernel has mounted ended the exploration.
+#[test]
+fn what_a_check_leaves_in_the_kernels_mount_is_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "sync");
+    for left in ["env -i setsid sleep 1000 &", "mkdir m; mount -t tmpfs none m"] {
+        let mut explore = Command::new(IOPATH);
+        explore.args(["crash", "explore", &log, "--recover", "kernel", "--max-states", "3"]);
+        explore.args(["--disk", "nvme-awun=4K", "--"]);
+        let explore = explore.args(["sh", "-c", &format!("{left}\nexit 0")]);
+        let output = explore.env("TMPDIR", dir.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(75), "{}", shown(&output));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "the log: {left}");
+    }
+}
+
+/// A signal while the kernel recovered a state was reported as an error of the host.
+#[test]
+fn ctrl_c_is_not_complete_where_the_kernel_recovers() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "sync");
+    let on = dir.path().join("on");
+    let check = format!("echo on >> '{}'; sleep 0.02", on.display());
+    for signal in ["-INT", "-TERM"] {
+        let mut explore = Command::new(IOPATH);
+        explore.args(["crash", "explore", &log, "--recover", "kernel", "--", "sh", "-c", &check]);
+        let child = explore.env("TMPDIR", dir.path()).stderr(Stdio::piped()).spawn().unwrap();
+        while !std::fs::metadata(&on).is_ok_and(|on| on.len() > 9) {
+            std::thread::yield_now();
+        }
+        testkit::judge::run_ok("kill", &[&signal, &child.id().to_string()]);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(75), "{}", shown(&output));
+        std::fs::remove_file(&on).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "the log");
+    }
+}
+
 /// What the kernel's ext4 and XFS leave is recovered by our code and by the kernel, and both say
 /// the same: the careful program loses nothing, and XFS shows the careless one's empty file.
 #[test]

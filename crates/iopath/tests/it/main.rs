@@ -7,6 +7,7 @@ mod containers;
 mod copy;
 mod cp_table;
 mod crash;
+mod crash_checks;
 mod crash_kernel;
 mod crash_programs;
 mod crash_slurm;

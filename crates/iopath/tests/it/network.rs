@@ -214,6 +214,11 @@ fn crash_logs_are_objects(run: &dyn Fn(&[&str], &str) -> Output) {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let merged: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(merged["outcome"]["judged"], merged["outcome"]["distinct"], "{merged}");
+    let output = run(&["crash", "record", "s3://images/1.jsonl", "--", "true"], "key");
+    assert_eq!(output.status.code(), Some(125), "results are no log: {}", said(&output));
+    assert!(said(&output).contains("it exists and is something else"), "{}", said(&output));
+    let output = run(&["crash", "record", log, "--", "true"], "key");
+    assert!(output.status.success(), "over an older log: {}", said(&output));
     let output = run(&["crash", "explore", "s3://images/none.log"], "key");
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("there is no such object"), "{}", said(&output));

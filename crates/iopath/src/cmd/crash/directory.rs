@@ -2,26 +2,16 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use crash::host;
-use rustix::fs::{FlockOperation, flock};
+use crash::host::{self, IMAGE, MOUNT, PREFIX};
 use rustix::io::Errno;
 use rustix::process::{Pid, geteuid, test_kill_process};
 
 use super::interrupt;
-
-/// How the names of our directories begin; the number of the process and another one follow.
-const PREFIX: &str = "iopath-crash-";
-
-/// Where something is mounted in one of them.
-const MOUNT: &str = "mount";
-
-/// What the kernel says of a mount through FUSE whose process is gone.
-const NOT_CONNECTED: i32 = Errno::NOTCONN.raw_os_error();
 
 /// A directory of our own that is removed at the end.
 pub struct Scratch {
@@ -30,9 +20,6 @@ pub struct Scratch {
     _lock: File,
 }
 
-/// Distinguishes the directories of one process.
-static NEXT: AtomicU64 = AtomicU64::new(0);
-
 impl Scratch {
     /// Makes one below `parent`, by default below $TMPDIR, /dev/shm or /tmp.
     ///
@@ -40,13 +27,14 @@ impl Scratch {
     /// It cannot be made.
     pub fn new(parent: Option<&Path>) -> Result<Scratch> {
         let parent = parent.map_or_else(host::folder, Path::to_owned);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+        // As the kernel's table of mounts names it.
+        let parent = parent.canonicalize().with_context(|| parent.display().to_string())?;
+        let dir = parent.join(host::own_name());
         let made = interrupt::unless_ended(|| {
             fs::create_dir(&dir)?;
             let lock = File::open(&dir)?;
             // Where the file system has no locks, what is left is not removed by others.
-            let _locked = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+            let _locked = lock.try_lock();
             Ok::<_, io::Error>(lock)
         });
         let _lock = made.with_context(|| dir.display().to_string())?;
@@ -59,46 +47,111 @@ impl Scratch {
     }
 }
 
-/// Where directories may have been made; `parent` is where the user wants them.
+/// Where directories may have been made, without symlinks; `parent` is where the user wants them.
 pub fn places(parent: Option<&Path>) -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = parent.map(Path::to_owned).into_iter().collect();
     places.extend(std::env::var_os("TMPDIR").map(PathBuf::from));
     places.extend([host::IN_MEMORY.into(), std::env::temp_dir()]);
-    places
+    places.into_iter().filter_map(|place| place.canonicalize().ok()).collect()
 }
 
-/// Removes what processes that were killed have left: directories of this user's whose process is
-/// gone and which nobody has locked (it may live in another namespace of processes). What is
-/// mounted stays, but for what such a process served itself.
+/// Removes what processes that were killed have left: directories and copies of states of this user
+/// whose process is gone and which nobody has locked (it may live in another namespace of
+/// processes). What is mounted in them is unmounted before.
 pub fn remove_left(parent: Option<&Path>) {
     let places = places(parent).into_iter();
     let entries = places.flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
     for entry in entries {
         let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
-        let Some((Ok(pid), Ok(_))) =
-            number.map(|(pid, number)| (pid.parse::<i32>(), number.parse::<u64>()))
-        else {
-            continue;
-        };
+        let Some((pid, ending)) = name.to_str().and_then(made_by) else { continue };
         let gone = Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH));
-        let own = entry.metadata().is_ok_and(|of| of.is_dir() && of.uid() == geteuid().as_raw());
-        if !gone || !own {
+        let Ok(of) = entry.metadata() else { continue };
+        if !gone || of.uid() != geteuid().as_raw() {
             continue;
         }
-        let mount = entry.path().join(MOUNT);
-        if mount.metadata().is_err_and(|error| error.raw_os_error() == Some(NOT_CONNECTED)) {
-            let _another_may_do_it = fuse::unmount(&mount, true);
-            let _another_may_do_it = fs::remove_dir(&mount);
-        }
-        if mount.try_exists().unwrap_or(true) {
-            continue;
-        }
-        let Ok(dir) = File::open(entry.path()) else { continue };
-        if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _another_may_do_it = fs::remove_dir_all(entry.path());
+        match ending {
+            None if of.is_dir() => directory_left(&entry.path()),
+            Some(IMAGE) if of.is_file() => copy_left(&entry.path()),
+            _ => {}
         }
     }
+}
+
+/// The process that made what has this name, and what the name ends in.
+fn made_by(name: &str) -> Option<(i32, Option<&str>)> {
+    let (pid, rest) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    let (word, rest) = rest.split_once('-')?;
+    u64::from_str_radix(word, 16).ok()?;
+    let (number, ending) = match rest.split_once('.') {
+        Some((number, ending)) => (number, Some(ending)),
+        None => (rest, None),
+    };
+    number.parse::<u64>().ok()?;
+    Some((pid.parse().ok()?, ending))
+}
+
+/// Removes a directory and all that is in it. What is mounted below it is unmounted first: removing
+/// goes into no mount. It may be gone already.
+///
+/// # Errors
+/// Something cannot be unmounted; then nothing is removed. Something cannot be removed.
+pub fn remove(dir: &Path) -> io::Result<()> {
+    for place in fuse::mounts_below(dir)? {
+        fuse::unmount(&place, true)?;
+        eprintln!("iopath: {}: was left mounted; it is unmounted", place.display());
+    }
+    if let Some(place) = fuse::mounts_below(dir)?.first() {
+        return Err(io::Error::other(format!("{} is mounted", place.display())));
+    }
+    let removed = fs::remove_dir_all(dir).or_else(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            open_up(dir)?;
+            fs::remove_dir_all(dir)
+        }
+        _ => Err(error),
+    });
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Lets their owner into a directory and all below it.
+fn open_up(dir: &Path) -> io::Result<()> {
+    let mut folders = vec![dir.to_owned()];
+    while let Some(dir) = folders.pop() {
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))?;
+        for entry in fs::read_dir(&dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn directory_left(dir: &Path) {
+    let Ok(lock) = File::open(dir) else { return };
+    if lock.try_lock().is_ok() {
+        let _another_may_do_it = remove(dir);
+    }
+}
+
+fn copy_left(image: &Path) {
+    let Ok(lock) = File::open(image) else { return };
+    let mount = image.with_extension(MOUNT);
+    if lock.try_lock().is_err() {
+        return;
+    }
+    if mount.exists() {
+        let mut umount = Command::new("umount");
+        let _none_is_mounted = umount.arg(&mount).stderr(Stdio::null()).status();
+        if fs::remove_dir(&mount).is_err() {
+            return;
+        }
+    }
+    let _another_may_do_it = fs::remove_file(image);
 }
 
 impl Drop for Scratch {
@@ -109,10 +162,7 @@ impl Drop for Scratch {
             eprintln!("iopath: {}: still in use, left there", mount.display());
             return;
         }
-        // When a signal has come it is gone.
-        if let Err(error) = fs::remove_dir_all(&self.dir)
-            && error.kind() != io::ErrorKind::NotFound
-        {
+        if let Err(error) = remove(&self.dir) {
             eprintln!("iopath: {}: {error}", self.dir.display());
         }
     }

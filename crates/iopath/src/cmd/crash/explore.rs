@@ -31,6 +31,7 @@ use super::results::{Plan, Results};
 use super::words;
 use crate::app::App;
 use crate::cmd::lab::parse_shard;
+use crate::text::printable;
 
 /// Visit the states that a power cut can leave
 #[derive(Args)]
@@ -241,6 +242,7 @@ fn plan(log: &Log, kind: Kind, options: &Options, command: &[OsString]) -> Resul
         format!("{:016x} ({} entries of \"{}\")", log.digest(), log.len(), log.header().command);
     let options = [
         ("log", recorded),
+        ("order of states", crash::plan::VERSION.to_string()),
         ("disk", options.disk.to_string()),
         ("seed", options.seed.to_string()),
         ("all-subsets", options.all_subsets.to_string()),
@@ -294,6 +296,8 @@ fn explore(
         }
     });
     shown.finish();
+    // Where a signal has ended what a state needs, that is what is said.
+    interrupt::unless_ended(|| ());
     let outcome = outcome.with_context(|| name.to_owned())?;
     if let Some(error) = failed {
         return Err(error);
@@ -329,7 +333,11 @@ fn report(
         return Ok(app.out.document(&document)?);
     }
     for story in stories {
-        app.out.line(story.to_string())?;
+        // Marks and names may hold anything.
+        for line in story.to_string().lines() {
+            app.out.line(printable(line.as_bytes()))?;
+        }
+        app.out.line("")?;
     }
     if let Some(note) = further(outcome) {
         app.out.line(note)?;

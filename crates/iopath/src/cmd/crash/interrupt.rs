@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crash::host::{MOUNT, own_prefix};
 use fuse::Signals;
 use rustix::process::{Signal, kill_process, kill_process_group};
 
-use super::directory::places;
+use super::directory::{self, places};
 use super::merge::INCOMPLETE;
 use super::orphans::{Child, children};
 
@@ -55,19 +56,19 @@ pub fn watch(signals: Signals, parent: Option<&Path>) {
 
 /// Removes what this process has made in a directory, by its names; answers how much there was.
 fn remove(place: &Path) -> usize {
-    let own = format!("iopath-crash-{}-", std::process::id());
     let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
-    let entries = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&own));
+    let entries =
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(own_prefix()));
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     // Mounts first: their images are in use.
-    paths.sort_by_key(|path| path.extension().is_none_or(|extension| extension != "mount"));
+    paths.sort_by_key(|path| path.extension().is_none_or(|extension| extension != MOUNT));
     for path in &paths {
-        if path.extension().is_some_and(|extension| extension == "mount") {
+        if path.extension().is_some_and(|extension| extension == MOUNT) {
             let mut umount = Command::new("umount");
             let _none_is_mounted = umount.arg("-l").arg(path).stderr(Stdio::null()).status();
             let _a_directory_may_stay = std::fs::remove_dir(path);
         } else if path.is_dir() {
-            let _a_directory_may_stay = std::fs::remove_dir_all(path);
+            let _a_directory_may_stay = directory::remove(path);
         } else {
             let _a_copy_may_stay = std::fs::remove_file(path);
         }

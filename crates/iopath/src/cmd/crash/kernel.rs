@@ -46,7 +46,8 @@ pub fn record(
     run: &Run<'_>,
 ) -> Result<ExitStatus> {
     let (below, dir) = (scratch.path("disk"), scratch.path("mount"));
-    for dir in [&below, &dir] {
+    let control = scratch.path("control");
+    for dir in [&below, &dir, &control] {
         std::fs::create_dir(dir).with_context(|| dir.display().to_string())?;
     }
     // Above the recorder: what fails there has not reached the disk.
@@ -65,7 +66,7 @@ pub fn record(
     let (at_once, recorder, passing) = (run.ends_at_once(), recorder.clone(), run.passing.clone());
     let words = run.options.kernel_options.iter().map(|words| format!(",{words}"));
     let words = format!("loop{}", words.collect::<String>());
-    let wanted = run.options.fault.clone();
+    let (wanted, adopting) = (run.options.fault.clone(), run.adopting.clone());
     let running = cx.spawn("command", move |_cx| {
         let disk = below.join(std::str::from_utf8(NAME).expect("it is ASCII"));
         let mut mount = Command::new("mount");
@@ -74,10 +75,17 @@ pub fn record(
         let status = mounted.and_then(|()| {
             fault::begin_on(&faults, &wanted);
             let status = passing.run(&mut command);
+            adopting.end();
             if at_once {
                 recorder.finish()?;
             }
-            let unmounted = host::run(Command::new("umount").arg(&dir));
+            let unmounted = host::unmount(&dir);
+            if unmounted.is_err() {
+                // The log ends here: what the others still do is nobody's.
+                recorder.finish()?;
+                let _gone_already = fuse::unmount(&dir, true);
+                fuse::abort(&below, &control)?;
+            }
             // With faults it may be what fails; the log is good all the same.
             let unmounted = if wanted.is_empty() { unmounted } else { Ok(()) };
             unmounted.map_err(|error| anyhow!(error))?;

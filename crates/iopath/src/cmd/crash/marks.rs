@@ -1,19 +1,70 @@
 //! Marks from other processes while something is recorded: a socket and a FIFO.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use crash::{Recorder, mark};
 use rt::{Cx, JoinHandle};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+/// The places at which a recording is going to take marks: a socket and a FIFO.
+pub struct Places {
+    socket: PathBuf,
+    listener: UnixListener,
+    fifo: PathBuf,
+    /// For reading and writing: it has no end while it is open here.
+    lines: File,
+}
+
+impl Places {
+    /// Makes them. What a recording that was killed has left there is replaced.
+    ///
+    /// # Errors
+    /// They cannot be made: another recording takes marks there, or there is something else.
+    pub fn make(socket: PathBuf, fifo: PathBuf) -> Result<Places> {
+        let shown = |path: &Path| path.display().to_string();
+        for (path, what) in [(&socket, SOCKET), (&fifo, FIFO)] {
+            let there = path.symlink_metadata().map(|there| there.file_type());
+            if there.is_ok_and(what) && UnixStream::connect(&socket).is_err() {
+                std::fs::remove_file(path).with_context(|| shown(path))?;
+            }
+        }
+        let listener = UnixListener::bind(&socket).with_context(|| shown(&socket))?;
+        open_to_all(&socket)?;
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+            .with_context(|| shown(&fifo))?;
+        open_to_all(&fifo)?;
+        let lines = File::options().read(true).write(true).open(&fifo);
+        let lines = lines.with_context(|| shown(&fifo))?;
+        Ok(Places { socket, listener, fifo, lines })
+    }
+
+    /// Takes marks from now on.
+    pub fn begin(self, cx: &mut Cx, recorder: &Arc<Recorder>) -> Marks {
+        let Places { socket, listener, fifo, lines } = self;
+        let ended = Arc::new(AtomicBool::new(false));
+        let listening = listen(cx, recorder, listener, ended.clone());
+        let reading = read_fifo(cx, recorder, lines);
+        Marks { socket, fifo, ended, listening, reading }
+    }
+}
+
+const SOCKET: fn(std::fs::FileType) -> bool = |there| there.is_socket();
+const FIFO: fn(std::fs::FileType) -> bool = |there| there.is_fifo();
 
 /// The places at which a recording takes marks, and the tasks that take them.
 pub struct Marks {
     socket: PathBuf,
     fifo: PathBuf,
+    /// No further clients.
+    ended: Arc<AtomicBool>,
     listening: JoinHandle<Result<()>>,
     reading: JoinHandle<Result<()>>,
 }
@@ -29,9 +80,7 @@ impl Marks {
         socket: PathBuf,
         fifo: PathBuf,
     ) -> Result<Marks> {
-        let listening = listen(cx, recorder, &socket)?;
-        let reading = read_fifo(cx, recorder, &fifo)?;
-        Ok(Marks { socket, fifo, listening, reading })
+        Ok(Places::make(socket, fifo)?.begin(cx, recorder))
     }
 
     /// Gives a command the place where it may leave marks.
@@ -44,7 +93,9 @@ impl Marks {
     /// # Errors
     /// A mark could not be taken.
     pub fn end(self, cx: &mut Cx) -> Result<()> {
-        mark::mark_at(&self.socket, END).context("ending the marks")?;
+        self.ended.store(true, Ordering::SeqCst);
+        // It waits for a client.
+        UnixStream::connect(&self.socket).context("ending the marks")?;
         self.listening.join(cx)?;
         // The reader may be at its line already; a second opener makes sure that this one is read.
         std::fs::OpenOptions::new()
@@ -60,52 +111,55 @@ impl Marks {
     }
 }
 
-/// The line that ends the marks.
+/// The line that ends the marks of the FIFO.
 const END: &str = "\u{1}end of the recording";
 
-/// Takes marks at a socket, and answers each when it is in the log.
-fn listen(cx: &mut Cx, recorder: &Arc<Recorder>, path: &Path) -> Result<JoinHandle<Result<()>>> {
-    let listener = UnixListener::bind(path).with_context(|| path.display().to_string())?;
-    let recorder = recorder.clone();
-    Ok(cx.spawn("marks", move |_cx| {
-        loop {
-            let (stream, _) = listener.accept().context("marks")?;
-            if take(&recorder, &stream).unwrap_or(false) {
-                return Ok(());
-            }
-        }
-    }))
+/// Whoever comes to it may leave marks, whatever the umask is: a command may become another user.
+fn open_to_all(path: &Path) -> Result<()> {
+    let mode = std::fs::Permissions::from_mode(0o622);
+    std::fs::set_permissions(path, mode).with_context(|| path.display().to_string())
 }
 
-/// Takes the marks of one connection; true at the last one of all.
-fn take(recorder: &Recorder, mut stream: &UnixStream) -> std::io::Result<bool> {
+/// Takes marks at a socket, and answers each when it is in the log.
+fn listen(
+    cx: &mut Cx,
+    recorder: &Arc<Recorder>,
+    listener: UnixListener,
+    ended: Arc<AtomicBool>,
+) -> JoinHandle<Result<()>> {
+    let recorder = recorder.clone();
+    cx.spawn("marks", move |cx| {
+        loop {
+            let (stream, _) = listener.accept().context("marks")?;
+            if ended.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            // One that says nothing keeps no other waiting.
+            let recorder = recorder.clone();
+            cx.spawn("marks of a client", move |_cx| {
+                let _the_client_has_gone = take(&recorder, &stream);
+            });
+        }
+    })
+}
+
+/// Takes the marks of one connection.
+fn take(recorder: &Recorder, mut stream: &UnixStream) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?);
     let mut line = String::new();
     while lines.read_line(&mut line)? > 0 {
-        let text = line.trim_end_matches('\n');
-        let end = text == END;
-        if !end {
-            recorder.mark(text);
-        }
+        recorder.mark(line.trim_end_matches('\n'));
         stream.write_all(b"ok\n")?;
-        if end {
-            return Ok(true);
-        }
         line.clear();
     }
-    Ok(false)
+    Ok(())
 }
 
 /// Takes marks from a FIFO.
-fn read_fifo(cx: &mut Cx, recorder: &Arc<Recorder>, path: &Path) -> Result<JoinHandle<Result<()>>> {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    let shown = || path.display().to_string();
-    mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o622), 0).with_context(shown)?;
-    // For reading and writing: it has no end while it is open here.
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(path);
-    let mut lines = BufReader::new(file.with_context(shown)?);
+fn read_fifo(cx: &mut Cx, recorder: &Arc<Recorder>, file: File) -> JoinHandle<Result<()>> {
+    let mut lines = BufReader::new(file);
     let recorder = recorder.clone();
-    Ok(cx.spawn("marks of the fifo", move |_cx| {
+    cx.spawn("marks of the fifo", move |_cx| {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -113,10 +167,16 @@ fn read_fifo(cx: &mut Cx, recorder: &Arc<Recorder>, path: &Path) -> Result<JoinH
                 bail!("the fifo of marks has ended");
             }
             let text = String::from_utf8_lossy(&line);
-            match text.trim_end_matches('\n') {
-                END => return Ok(()),
-                text => recorder.mark(text),
+            let text = text.trim_end_matches('\n');
+            // The last mark may have no end of its line.
+            match text.strip_suffix(END) {
+                Some("") => return Ok(()),
+                Some(text) => {
+                    recorder.mark(text);
+                    return Ok(());
+                }
+                None => recorder.mark(text),
             }
         }
-    }))
+    })
 }

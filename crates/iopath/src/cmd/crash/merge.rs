@@ -84,7 +84,7 @@ const SHOWN: usize = 8;
 fn missing(shards: &[String]) -> Result<Vec<String>> {
     let parse = |shard: &String| parse_shard(shard).map_err(|error| anyhow!(error));
     let there = shards.iter().map(parse).collect::<Result<Vec<_>>>()?;
-    let parts = there.first().map_or(0, |shard| shard.parts);
+    let parts = there.first().context("results of no part")?.parts;
     if let Some(other) = there.iter().find(|shard| shard.parts != parts) {
         bail!("parts of {parts} and of {} do not belong together", other.parts);
     }

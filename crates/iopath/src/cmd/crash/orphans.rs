@@ -2,7 +2,8 @@
 //!
 //! A program may leave its process group and its session, and its parent may end: then the kernel
 //! gives it to this process, the subreaper. It is known by the environment of its check, in which
-//! the path of the marks is its own.
+//! the path of the marks is its own; where it has cleared that, by its age: it was started before
+//! all checks that run.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -11,6 +12,7 @@ use anyhow::{Context, Result};
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
+use rustix::time::{ClockId, clock_gettime};
 
 use super::program::MARKS;
 
@@ -24,6 +26,8 @@ struct Stat {
     parent: u32,
     group: i32,
     session: i32,
+    /// When it was started, in ticks of a hundredth of a second since the host was.
+    start: u64,
 }
 
 impl Stat {
@@ -36,6 +40,7 @@ impl Stat {
             parent: fields.next()?.parse().ok()?,
             group: fields.next()?.parse().ok()?,
             session: fields.next()?.parse().ok()?,
+            start: fields.nth(15)?.parse().ok()?,
         })
     }
 }
@@ -48,12 +53,14 @@ pub struct Child {
     /// Nobody here waits for it: it is neither a check, each of which leads a group in our session,
     /// nor a helper, in our group.
     adopted: bool,
+    start: u64,
 }
 
 impl Child {
     fn new(pid: Pid, stat: &Stat, own: &Stat) -> Child {
         let leads = stat.group == pid.as_raw_nonzero().get() && stat.session == own.session;
-        Child { pid, zombie: stat.zombie, adopted: stat.group != own.group && !leads }
+        let adopted = stat.group != own.group && !leads;
+        Child { pid, zombie: stat.zombie, adopted, start: stat.start }
     }
 
     /// Its environment has this line.
@@ -83,10 +90,9 @@ impl Adopting {
         set_child_subreaper(Some(getpid())).context("adopting what checks leave running")?;
         Ok(Adopting(()))
     }
-}
 
-impl Drop for Adopting {
-    fn drop(&mut self) {
+    /// Ends all that is left, which no one waits for. Blocks until it is gone.
+    pub fn end(&self) {
         for _ in 0..ROUNDS {
             let left: Vec<Child> = children().into_iter().filter(|child| !child.zombie).collect();
             if left.is_empty() {
@@ -94,6 +100,12 @@ impl Drop for Adopting {
             }
             left.iter().for_each(Child::end);
         }
+    }
+}
+
+impl Drop for Adopting {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -113,16 +125,35 @@ pub fn children() -> Vec<Child> {
     processes.filter_map(child).collect()
 }
 
+/// The present tick, of which processes have one when they start.
+fn tick() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec as u64 * TICKS + now.tv_nsec as u64 * TICKS / 1_000_000_000
+}
+
+/// Ticks in a second, to programs.
+const TICKS: u64 = 100;
+
 /// Ends what a check has left running, which had these marks; takes the status of what was left and
-/// has ended by itself. Blocks until it is gone.
-pub fn end(marks: &Path) {
+/// has ended by itself. Blocks until it is gone. `alone`: no other check runs.
+///
+/// What was adopted and does not have the marks in its environment may be of a check that still
+/// runs, unless it was started before all of those.
+pub fn end(marks: &Path, alone: bool) {
     let line = [MARKS.as_bytes(), b"=", marks.as_os_str().as_bytes()].concat();
     for _ in 0..ROUNDS {
+        // What is started while we look may be of a check that we have not seen.
+        let now = tick();
+        let children = children();
+        let checks = children.iter().filter(|child| !child.adopted).map(|child| child.start);
+        let first = checks.min().unwrap_or(now).min(now);
         let mut ended = 0;
-        for child in children() {
-            if child.zombie && child.adopted {
-                let _gone = waitpid(Some(child.pid), WaitOptions::NOHANG);
-            } else if !child.zombie && child.has(&line) {
+        for child in children {
+            if child.zombie {
+                if child.adopted {
+                    let _gone = waitpid(Some(child.pid), WaitOptions::NOHANG);
+                }
+            } else if child.adopted && (alone || child.start < first) || child.has(&line) {
                 child.end();
                 ended += 1; // What it had started is ours now.
             }

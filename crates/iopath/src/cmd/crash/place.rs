@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use crash::Log;
 
 use crate::app::App;
@@ -37,7 +37,21 @@ pub fn put_file(app: &App, url: &str, path: &Path) -> Result<()> {
     put(app, url, &mut file)
 }
 
-pub use remote::{is_written, put, read};
+/// Whether a log may be written to an address: to an older log, or where nothing is.
+///
+/// # Errors
+/// It may not: something else is there, or the server refuses.
+pub fn takes_log(app: &App, url: &str) -> Result<()> {
+    is_written(url)?;
+    match begin(app, url, crash::log::MAGIC.len())? {
+        Some(begin) if !begin.is_empty() && begin != crash::log::MAGIC => {
+            bail!("{url}: it exists and is something else, not overwritten; name another object")
+        }
+        _ => Ok(()),
+    }
+}
+
+pub use remote::{begin, is_written, put, read};
 
 #[cfg(feature = "network")]
 mod remote {
@@ -62,11 +76,19 @@ mod remote {
     /// # Errors
     /// The server refuses.
     pub fn read(app: &App, url: &str) -> Result<Option<Vec<u8>>> {
+        begin(app, url, usize::MAX)
+    }
+
+    /// The first bytes of an object; None where there is none.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub fn begin(app: &App, url: &str, len: usize) -> Result<Option<Vec<u8>>> {
         let source = match network::open(url, &options(app)) {
             Err(error) if error.is_missing() => return Ok(None),
             source => source?,
         };
-        let mut bytes = vec![0; source.size() as usize];
+        let mut bytes = vec![0; source.size().min(len as u64) as usize];
         source.read_at(0, &mut bytes)?;
         Ok(Some(bytes))
     }
@@ -104,6 +126,10 @@ mod remote {
     }
 
     pub fn read(_: &App, url: &str) -> Result<Option<Vec<u8>>> {
+        none(url)
+    }
+
+    pub fn begin(_: &App, url: &str, _: usize) -> Result<Option<Vec<u8>>> {
         none(url)
     }
 

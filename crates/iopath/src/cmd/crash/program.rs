@@ -1,9 +1,8 @@
 //! The user's check: a program that looks at a state as a directory.
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, Read};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::io::{ErrorKind, PipeReader, Read};
+use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -16,12 +15,14 @@ use crash::extract::{ExtractError, extract};
 use crash::tree::tree_hash;
 use crash::{Judge, Refusal};
 use fuse::Signals;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rt::{Cx, SpinLock};
 use vfs::FileSystem;
 
 use super::directory::Scratch;
 use super::interrupt;
 use super::orphans;
+use crate::text::printable;
 
 /// The environment variable with the path of a file that has one line for each mark that was held.
 pub const MARKS: &str = "IOPATH_CRASH_MARKS";
@@ -30,8 +31,13 @@ pub const LAST_MARK: &str = "IOPATH_CRASH_LAST_MARK";
 /// The environment variable with the number of the state.
 pub const STATE: &str = "IOPATH_CRASH_STATE";
 
-/// Bytes of a check's output that are kept.
+/// Bytes of a check's output that are kept, the last ones.
 const OUTPUT: usize = 64 << 10;
+/// Bytes of its last line that are shown.
+const LINE: usize = 1000;
+
+/// Bytes of a mark that a check has in its environment.
+const MARK: usize = 32 << 10;
 
 /// How long its output is waited for before its end is looked for.
 const STEP: Duration = Duration::from_millis(100);
@@ -69,20 +75,22 @@ impl Program {
             ExtractError::Host { .. } => no_room(error),
         })?;
         let marks = self.marks(&scratch, state)?;
-        self.run(&tree, &marks, state)
+        self.run(&tree, &marks, state, false)
     }
 
-    fn run(&self, tree: &Path, marks: &Path, state: &State) -> Result<(), Refusal> {
+    /// Runs the check. `alone`: no other one runs meanwhile.
+    fn run(&self, tree: &Path, marks: &Path, state: &State, alone: bool) -> Result<(), Refusal> {
         let failed = |error: std::io::Error| self.cannot_run(&error);
-        let (mut ours, theirs) = UnixStream::pair().map_err(failed)?;
-        let output: OwnedFd = theirs.into();
+        // A pipe: what opens /dev/stderr cannot open a socket.
+        let (mut ours, output) = std::io::pipe().map_err(failed)?;
+        rustix::io::ioctl_fionbio(&ours, true).map_err(|errno| failed(errno.into()))?;
         let errors = output.try_clone().map_err(failed)?;
         let mut command = Command::new(&self.command[0]);
         command
             .args(&self.command[1..])
             .current_dir(tree)
             .env(MARKS, marks)
-            .env(LAST_MARK, state.marks().last().unwrap_or(&""))
+            .env(LAST_MARK, variable(state.marks().last().unwrap_or(&"")))
             .env(STATE, state.index.to_string())
             .stdin(Stdio::null())
             .stdout(output)
@@ -93,10 +101,11 @@ impl Program {
         let mut child = started.map_err(failed)?;
         drop(command); // It holds their end of the output.
         let waited = self.wait(&mut child, &mut ours);
-        orphans::end(marks);
+        orphans::end(marks, alone);
         let (said, status) = waited.map_err(failed)?;
-        let said = String::from_utf8_lossy(&said).into_owned();
-        let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("");
+        let mut lines = said.rsplit(|byte| matches!(byte, b'\n' | b'\r'));
+        let last = lines.find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
+        let last = printable(&last[..last.len().min(LINE)]);
         Err(Refusal::State(match status {
             Some(status) if status.success() => return Ok(()),
             Some(status) => match (status.code(), status.signal()) {
@@ -120,14 +129,15 @@ impl Program {
     fn wait(
         &self,
         child: &mut Child,
-        output: &mut UnixStream,
+        output: &mut PipeReader,
     ) -> std::io::Result<(Vec<u8>, Option<ExitStatus>)> {
         let end = Instant::now() + self.limit;
         let (mut said, mut part) = (Vec::new(), [0; 4096]);
         let keep = |said: &mut Vec<u8>, part: &[u8]| {
-            if said.len() < OUTPUT {
-                said.extend_from_slice(part);
+            if said.len() + part.len() > 2 * OUTPUT {
+                said.drain(..said.len() - OUTPUT);
             }
+            said.extend_from_slice(part);
         };
         let mut open = true;
         let status = loop {
@@ -144,8 +154,10 @@ impl Program {
                 std::thread::sleep(left.min(Duration::from_millis(1)));
                 continue;
             }
-            let timeout = Some(left.clamp(Duration::from_millis(1), STEP));
-            output.set_read_timeout(timeout)?;
+            let timeout = left.clamp(Duration::from_millis(1), STEP);
+            let timeout = PollTimeout::try_from(timeout).expect("a short time");
+            let mut readable = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
+            let _a_signal_may_come = poll(&mut readable, timeout);
             match output.read(&mut part) {
                 Ok(0) => open = false,
                 Ok(len) => keep(&mut said, &part[..len]),
@@ -153,7 +165,6 @@ impl Program {
                     // Something that it has started holds the output open, and says nothing; what
                     // it said itself after we had looked is there.
                     if let Some(status) = child.try_wait()? {
-                        output.set_nonblocking(true)?;
                         while let Ok(len @ 1..) = output.read(&mut part) {
                             keep(&mut said, &part[..len]);
                         }
@@ -174,6 +185,11 @@ impl Program {
     }
 }
 
+/// A mark as the value of an environment variable, which has no NUL and an end.
+fn variable(mark: &str) -> String {
+    mark[..mark.floor_char_boundary(MARK)].replace('\0', "\u{fffd}")
+}
+
 /// The host gives the check no directory.
 fn no_room(error: impl Into<anyhow::Error>) -> Refusal {
     let error = error.into();
@@ -191,7 +207,7 @@ impl Program {
     pub fn judge_mounted(&self, dir: &Path, state: &State) -> Result<(), Refusal> {
         let scratch = Scratch::new(self.parent.as_deref()).map_err(no_room)?;
         let marks = self.marks(&scratch, state)?;
-        self.run(dir, &marks, state)
+        self.run(dir, &marks, state, true)
     }
 
     /// A file with the marks of a state.

@@ -10,21 +10,26 @@ use anyhow::{Context, Result, anyhow, bail};
 use base::Nanos;
 use block::Device;
 use clap::Args;
+use crash::host::own_name;
 use crash::watch::Watched;
 use crash::{Header, Kind, MountOptions, Recorder};
 use device::{FaultDevice, MemoryDevice};
-use fuse::Mount;
+use fuse::{Access, Mount};
 use rt::Cx;
+use rustix::process::{getegid, geteuid};
 use serde_json::json;
+use vfs::SetAttr;
 
 use super::directory::{Scratch, remove_left};
 use super::fault::{self, Fault};
 use super::kernel;
 use super::marks::Marks;
+use super::orphans::Adopting;
 use super::place;
 use super::running::Passing;
 use super::words;
 use crate::app::{App, MountWord};
+use crate::confine::folder_of;
 use crate::mount_arg::{apply_ext, apply_xfs};
 use crate::storage::open_options;
 use crate::text;
@@ -76,7 +81,8 @@ pub struct Options {
     command: Vec<OsString>,
 }
 
-/// Bytes above which a fresh disk is kept in a file beside the log, not in memory.
+/// Bytes above which a fresh disk is kept in a file beside the log (in /var/tmp where that is an
+/// object), not in memory.
 const IN_MEMORY_MAX: u64 = 1 << 30;
 
 /// Exit status where the recording itself fails, as with timeout(1) and env(1).
@@ -104,13 +110,16 @@ fn record(app: &mut App, options: &Options) -> Result<ExitCode> {
     let words = words::resolved(&options.command)?;
     // An object is written whole, in the end.
     let remote = place::address(&options.log);
-    remote.map_or(Ok(()), place::is_written)?;
-    remove_left(None);
+    remote.map_or(Ok(()), |url| place::takes_log(app, url))?;
+    let beside = if remote.is_some() { Path::new("/var/tmp") } else { folder_of(&options.log) };
+    remove_left(Some(beside));
+    let size = options.size.unwrap_or(options.fs.usual_bytes());
     let scratch = Scratch::new(None)?;
-    let (kind, device) = disk(app, options, &scratch)?;
+    let large = (size > IN_MEMORY_MAX).then(|| Scratch::new(Some(beside))).transpose()?;
+    let (kind, device) = disk(app, options, large.as_ref().unwrap_or(&scratch))?;
     let mounting = mounting(app, kind, options.kernel)?;
     let path = match remote {
-        Some(_) => std::env::temp_dir().join(format!("iopath-crash-{}.log", std::process::id())),
+        Some(_) => std::env::temp_dir().join(format!("{}.log", own_name())),
         None => options.log.clone(),
     };
     let log = crash::log::create(&path).with_context(|| path.display().to_string())?;
@@ -119,12 +128,14 @@ fn record(app: &mut App, options: &Options) -> Result<ExitCode> {
         file_system: kind.to_string(),
         command: shown.join(" "),
         faults: options.fault.iter().map(ToString::to_string).collect(),
+        mount_options: promising_less(&mounting),
         ..Header::default()
     };
     let recorder = Recorder::new(app.cx, device, Box::new(BufWriter::new(log)), header)?;
     let recorder = Arc::new(recorder);
     settle(app.cx, &recorder);
-    let run = Run { options, words, passing: passing.clone() };
+    let run =
+        Run { options, words, passing: passing.clone(), adopting: Arc::new(Adopting::begin()?) };
     let status = match options.kernel {
         true => kernel::record(app.cx, &recorder, kind, &scratch, &run)?,
         false => ours(app.cx, &recorder, kind, &mounting, &scratch, &run)?,
@@ -141,6 +152,12 @@ fn record(app: &mut App, options: &Options) -> Result<ExitCode> {
         app.out.note(format!("{signal}: the log holds what was done until then"));
     }
     Ok(ExitCode::from(passing.status(status)))
+}
+
+/// The options with which ext4 promises less than it does by itself.
+fn promising_less(mounting: &MountOptions) -> Vec<String> {
+    let renamed = (!mounting.ext4.auto_da_alloc).then(|| "noauto_da_alloc".to_owned());
+    renamed.into_iter().collect()
 }
 
 /// Writes the log now and then while it is recorded.
@@ -191,17 +208,18 @@ fn ours(
     let dir = scratch.path("mount");
     std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
     let marks = Marks::begin(cx, recorder, scratch.path("marks.socket"), scratch.path("marks"))?;
-    // With faults each call reaches the file system when it is made, and fails there.
-    let how = fuse::Options {
-        source: "iopath-crash".into(),
-        writeback: options.fault.is_empty(),
-        ..fuse::Options::default()
-    };
+    // Each call reaches the file system when it is made: the log has the order of the program, and
+    // with faults a call fails itself. A command of root may become somebody else.
+    let access = if geteuid().is_root() { Access::Other } else { Access::Owner };
+    let source = "iopath-crash".into();
+    let how = fuse::Options { source, access, writeback: false, ..fuse::Options::default() };
     let mount = Mount::new(cx, fs.clone(), &dir, &how, None)?;
     let mut command = run.command_in(&dir, &marks);
     let passing = run.passing.clone();
+    let adopting = run.adopting.clone();
     let running = cx.spawn("command", move |_cx| {
         let status = passing.run(&mut command);
+        adopting.end();
         unmount_fuse(&dir);
         status
     });
@@ -227,6 +245,8 @@ pub(super) struct Run<'a> {
     words: Vec<OsString>,
     /// Runs it.
     pub(super) passing: Arc<Passing>,
+    /// Ends what it leaves running.
+    pub(super) adopting: Arc<Adopting>,
 }
 
 impl Run<'_> {
@@ -267,13 +287,13 @@ fn disk(app: &mut App, options: &Options, scratch: &Scratch) -> Result<(Kind, Ar
     if let Some(image) = &options.image {
         let target = crate::target::Target::parse(image.as_os_str())?;
         crate::rescue::refuse_write(app, &target)?;
-        let device = crate::storage::open_device(app, image, true)?;
-        let storage = crate::storage::Storage::on(app, &target, device.clone(), true)?;
+        // Of an image in a container, or of a partition, what the file system sees is recorded.
+        let storage = crate::storage::Storage::open(app, &target, true)?;
         let kind = match storage.must_be_known(app)? {
             crate::storage::Known::Ext => Kind::Ext4,
             crate::storage::Known::Xfs => Kind::Xfs,
         };
-        return Ok((kind, device));
+        return Ok((kind, storage.queue.device().clone()));
     }
     if !options.kernel && !options.fs.is_ours() {
         bail!("--fs {}: a file system of the kernel: add --kernel", options.fs);
@@ -292,5 +312,21 @@ fn disk(app: &mut App, options: &Options, scratch: &Scratch) -> Result<(Kind, Ar
         false => device::create_with(&scratch.path("disk.img"), size, open_options(app, true))?,
     };
     options.fs.mkfs(app.cx, device.clone()).map_err(|error| anyhow!(error))?;
+    give_root(app.cx, options.fs, &device).context("giving away the root directory")?;
     Ok((options.fs, device))
+}
+
+/// The root directory of a fresh file system is the user's.
+fn give_root(cx: &mut Cx, kind: Kind, device: &Arc<dyn Device>) -> Result<()> {
+    let (user, group) = (geteuid(), getegid());
+    if user.is_root() {
+        return Ok(());
+    }
+    let fs = kind.mount(cx, device.clone()).map_err(|error| anyhow!(error))?;
+    let (uid, gid) = (Some(user.as_raw()), Some(group.as_raw()));
+    let set = SetAttr { uid, gid, ..SetAttr::default() };
+    let given = fs.setattr(cx, fs.root(), &set);
+    fs.unmount(cx)?;
+    given?;
+    Ok(())
 }

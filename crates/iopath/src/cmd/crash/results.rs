@@ -2,8 +2,8 @@
 //! and the results of shards are merged.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{BufRead, BufReader, Cursor, Seek, SeekFrom, Write};
+use std::fs::{File, TryLockError};
+use std::io::{BufRead, BufReader, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -39,37 +39,65 @@ pub struct Line {
     pub outcome: Outcome,
 }
 
+/// Bytes of a line at most: [`crash::finding::KINDS_MAX`] findings with long cuts are fewer.
+const LINE_MAX: u64 = 64 << 20;
+
 /// The last whole line of a file or an object.
 ///
 /// # Errors
-/// It cannot be read, or has no such line.
+/// It cannot be read, or has other lines.
 pub fn last(app: &App, path: &Path) -> Result<Option<Line>> {
     let shown = || path.display().to_string();
-    let lines: Box<dyn BufRead> = match place::address(path) {
+    let mut lines: Box<dyn BufRead> = match place::address(path) {
         Some(url) => Box::new(Cursor::new(place::read(app, url)?.unwrap_or_default())),
         None => Box::new(BufReader::new(File::open(path).with_context(shown)?)),
     };
-    let mut found = None;
-    for (number, line) in lines.split(b'\n').enumerate() {
-        let line = line.with_context(shown)?;
+    let (mut found, mut line) = (None, Vec::new());
+    for number in 1.. {
+        let first = lines.fill_buf().with_context(shown)?.first().copied();
+        let Some(first) = first else { break };
+        let what = || format!("{}: line {number}: no results of this version of iopath", shown());
+        // A run that was killed may have left half a line, or an empty one that ends it.
+        if found.is_none() && !matches!(first, b'{' | b'\n') {
+            bail!("{}: it begins with {:?}", what(), char::from(first));
+        }
+        line.clear();
+        lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).with_context(shown)?;
+        if line.len() as u64 == LINE_MAX {
+            bail!("{}: it is longer than {LINE_MAX} bytes", what());
+        }
         match serde_json::from_slice(&line) {
             Ok(line) => found = Some(line),
-            // A run that was killed may have left half a line, the last one.
-            Err(_) if found.is_some() => {}
-            Err(error) => bail!(
-                "{}: line {}: no results of this version of iopath: {error}",
-                shown(),
-                number + 1
-            ),
+            Err(error) if found.is_none() && !is_half(&line, &error) => {
+                bail!("{}: {error}", what())
+            }
+            Err(_) => {}
         }
     }
     Ok(found)
+}
+
+/// Is this how a line begins, which was not written to its end?
+fn is_half(line: &[u8], error: &serde_json::Error) -> bool {
+    let begin = b"{\"plan\":{";
+    let begins = line.starts_with(begin) || begin.starts_with(line.trim_ascii_end());
+    begins && !error.is_data()
 }
 
 /// Where a run keeps its results.
 pub struct Results {
     kept: Kept,
     line: Line,
+}
+
+/// Nothing is in a file behind its last whole line.
+fn ends_a_line(file: &mut File) -> std::io::Result<bool> {
+    let mut last = [b'\n'];
+    if file.seek(SeekFrom::End(0))? > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+    }
+    Ok(last == *b"\n")
 }
 
 /// Nothing can be appended to an object: it has one line, the last.
@@ -97,8 +125,12 @@ impl Results {
             }
             None => {
                 let mut open = File::options();
-                open.read(true).write(true).create(true).truncate(false);
-                Kept::File(open.open(path).with_context(shown)?)
+                open.read(true).append(true).create(true);
+                let file = open.open(path).with_context(shown)?;
+                if let Err(TryLockError::WouldBlock) = file.try_lock() {
+                    bail!("{}: another run is writing to it", shown());
+                }
+                Kept::File(file)
             }
         };
         if let Some(earlier) = last(app, path)? {
@@ -117,9 +149,9 @@ impl Results {
         }
         let mut results = Results { kept, line };
         if let Kept::File(file) = &mut results.kept
-            && file.seek(SeekFrom::End(0)).with_context(shown)? > 0
+            && !ends_a_line(file).with_context(shown)?
         {
-            file.write_all(b"\n").with_context(shown)?; // Ends half a line.
+            file.write_all(b"\n").with_context(shown)?;
         }
         Ok(results)
     }

@@ -1,0 +1,465 @@
+//! What programs that are recorded may do, and what checks see, say and leave behind: other users,
+//! names that are no UTF-8, permissions, large sparse files, files that stay open, mounts; results
+//! of runs that were killed. Needs FUSE and root.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use super::crash::{IOPATH, explore, iopath, shown, text};
+
+/// Not root.
+const NOBODY: &[&str] = &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+/// Records a shell program, or python's where it begins with `import`.
+fn record(dir: &Path, fs: &str, program: &str) -> String {
+    let log = dir.join("run.log").display().to_string();
+    let interpreter = if program.starts_with("import") { "python3" } else { "sh" };
+    let output = iopath(&["crash", "record", &log, "--fs", fs, "--", interpreter, "-c", program]);
+    assert!(output.status.success(), "{}", shown(&output));
+    log
+}
+
+fn run(words: &[&str], dir: &Path, tmpdir: Option<&Path>) -> Output {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).current_dir(dir).env("IOPATH", IOPATH);
+    if let Some(tmpdir) = tmpdir {
+        command.env("TMPDIR", tmpdir);
+    }
+    command.output().expect("setpriv(1), of util-linux")
+}
+
+fn names(dir: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Directories had the permissions of the umask. Of names that are no UTF-8 only what
+/// they look like counted: the check saw the first of two trees only. A file of 60 GiB without data
+/// was read through.
+#[test]
+fn a_check_sees_the_tree_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = r#"import os, subprocess
+def synced(fd):
+    os.fsync(fd)
+    os.close(fd)
+here = os.open(b".", os.O_RDONLY)
+os.fchmod(here, 0o711)
+os.mkdir(b"private"); os.chmod(b"private", 0o700)
+os.mkdir(b"all"); os.chmod(b"all", 0o1777)
+os.mkdir(b"closed"); os.mkdir(b"closed/below"); os.chmod(b"closed", 0o555)
+f = os.open(b"large", os.O_CREAT | os.O_WRONLY, 0o640)
+os.ftruncate(f, 60 << 30)
+os.pwrite(f, b"end", (60 << 30) - 3)
+synced(f)
+f = os.open(b"\xff", os.O_CREAT | os.O_WRONLY)
+os.write(f, b"same")
+synced(f)
+for name in b"private", b"all", b"closed":
+    synced(os.open(name, os.O_RDONLY))
+os.fsync(here)
+subprocess.check_call([os.environ["IOPATH"], "crash", "mark", "one"])
+os.rename(b"\xff", b"\xfe")
+os.fsync(here)
+subprocess.check_call([os.environ["IOPATH"], "crash", "mark", "two"])
+"#;
+    let check = r#"
+modes=$(stat -c '%a %n' . private all closed large | tr '\n' ' ')
+test "$IOPATH_CRASH_LAST_MARK" = "" || {
+  test "$modes" = "711 . 700 private 1777 all 555 closed 640 large " || { echo "$modes"; exit 1; }
+  test "$(tail -c 3 large)" = end || { echo "the large file"; exit 1; }
+}
+name=$(ls -b | grep '\\')
+case "$IOPATH_CRASH_LAST_MARK,$name" in
+",") ;; ",\\377") ;; "one,\\377"|"one,\\376") ;; "two,\\376") ;;
+*) echo "mark $IOPATH_CRASH_LAST_MARK, name $name"; exit 1
+esac
+# What is wrong on purpose: the first state behind the rename.
+test "$name" != '\376' || { echo "renamed"; exit 1; }
+"#;
+    for fs in ["ext4", "xfs"] {
+        let log = record(dir.path(), fs, program);
+        let (code, found) = explore(&log, &["--", "sh", "-c", check]);
+        assert_eq!(code, Some(1), "{fs}: {found}");
+        let findings = found["findings"].as_array().unwrap();
+        assert_eq!(findings.len(), 1, "{fs}: {found}");
+        let message = findings[0]["message"].as_str().unwrap();
+        assert!(message.ends_with(": renamed"), "{fs}: {found}");
+        let (code, _) = explore(
+            &log,
+            &["--cut", findings[0]["cut"].as_str().unwrap(), "--", "sh", "-c", check],
+        );
+        assert_eq!(code, Some(1), "{fs}: the state that is named is one of these");
+    }
+}
+
+/// What a check mounted in its tree was emptied with the tree, also by the next exploration where
+/// the first was killed.
+#[test]
+fn what_a_check_mounts_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "echo a > a; sync a");
+    let (precious, place) = (dir.path().join("precious"), dir.path().join("place"));
+    for dir in [&precious, &place] {
+        std::fs::create_dir(dir).unwrap();
+    }
+    std::fs::write(precious.join("file"), "data").unwrap();
+    let bind = format!("mkdir -p 'a b'; mount --bind '{}' 'a b'", precious.display());
+    for then in ["exit 0", "kill -KILL $PPID; sleep 1000"] {
+        let check = format!("test -e killed && exit 0; {bind}; {then}");
+        let args =
+            [IOPATH, "crash", "explore", &log, "--max-states", "1", "--", "sh", "-c", &check];
+        let output = run(&args, dir.path(), Some(&place));
+        assert_eq!(output.status.code().is_some(), then == "exit 0", "{}", shown(&output));
+        let again = [&args[..9], &["exit 0"]].concat();
+        assert!(run(&again, dir.path(), Some(&place)).status.code().is_some());
+        assert_eq!(std::fs::read(precious.join("file")).unwrap(), b"data", "{then}");
+        assert!(names(&place).is_empty(), "{then}: {:?}", names(&place));
+    }
+}
+
+/// Somebody who is not root could change nothing in the recorded file system, whose root directory
+/// was root's; what its check had locked stayed for ever.
+#[test]
+fn an_ordinary_user_records_and_explores() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    std::fs::create_dir(&home).unwrap();
+    for (path, owner) in [(dir.path(), 0), (&home, 65534)] {
+        std::os::unix::fs::chown(path, Some(owner), Some(owner)).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(path, mode).unwrap();
+    }
+    // The program may lie where only root may look.
+    let program = home.join("iopath");
+    std::fs::copy(IOPATH, &program).unwrap();
+    let program = program.display().to_string();
+    let place = home.join("place");
+    std::fs::create_dir(&place).unwrap();
+    std::os::unix::fs::chown(&place, Some(65534), Some(65534)).unwrap();
+    for fs in ["ext4", "xfs"] {
+        let words = "echo a > a && sync a . && $IOPATH crash mark saved";
+        let words = words.replace("$IOPATH", &program);
+        let record = [&program, "crash", "record", "run.log", "--fs", fs, "--", "sh", "-c", &words];
+        let output = run(&[NOBODY, &record].concat(), &home, Some(&place));
+        assert_eq!(output.status.code(), Some(0), "{fs}: {}", shown(&output));
+        let check = "mkdir -p z/y; chmod 000 z; test -s a || test -z \"$IOPATH_CRASH_LAST_MARK\"";
+        let explore = [&program, "crash", "explore", "run.log", "--", "sh", "-c", check];
+        let output = run(&[NOBODY, &explore].concat(), &home, Some(&place));
+        assert_eq!(output.status.code(), Some(0), "{fs}: {}", shown(&output));
+        assert!(names(&place).is_empty(), "{fs}: {:?}", names(&place));
+    }
+}
+
+/// A server that is started by root and becomes another user could not enter the mount, nor mark.
+#[test]
+fn a_recorded_command_may_become_another_user() {
+    let dir = tempfile::tempdir().unwrap();
+    let become_nobody = NOBODY.join(" ");
+    let program = format!(
+        "umask 077; mkdir -m 700 data; chown 65534 data; cd data; cp \"$IOPATH\" /dev/shm/iopath-$$
+         chmod 755 /dev/shm/iopath-$$
+         {become_nobody} sh -c 'echo a > a && sync a . && '/dev/shm/iopath-$$' crash mark one &&
+           echo two > \"$IOPATH_CRASH_MARKS\" && test $(stat -c %u a) = 65534'
+         status=$?; rm /dev/shm/iopath-$$; sync . ..; exit $status"
+    );
+    let log = record(dir.path(), "ext4", &program);
+    let log = crash::Log::open(Path::new(&log)).unwrap();
+    assert_eq!(log.marks(log.len()), ["one", "two"]);
+}
+
+/// A file that a program keeps open was recorded as it left the kernel's cache: behind the rename
+/// that followed. That was a finding on ext4 where there was none, and none on XFS where there was
+/// one.
+#[test]
+fn calls_are_recorded_in_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = r#"import os, subprocess
+here = os.open(".", os.O_RDONLY)
+f = os.open("f", os.O_CREAT | os.O_WRONLY)
+os.write(f, b"a" * 100)
+os.fsync(f)
+os.fsync(here)
+n = os.open("n", os.O_CREAT | os.O_WRONLY)
+os.write(n, b"b" * 100)
+os.rename("n", "f")
+os.fsync(here)
+subprocess.check_call([os.environ["IOPATH"], "crash", "mark", "renamed"])
+os.pwrite(n, b"c" * 100, 100)
+subprocess.check_call([os.environ["IOPATH"], "crash", "mark", "longer"])
+os.link("f", "g")
+os.chmod("f", 0o600)
+subprocess.check_call([os.environ["IOPATH"], "crash", "mark", "private"])
+"#;
+    let check = "test -z \"$IOPATH_CRASH_LAST_MARK\" || test -s f || { echo empty; exit 1; }";
+    let log = record(dir.path(), "ext4", program);
+    let (code, found) = explore(&log, &["--", "sh", "-c", check]);
+    assert_eq!(code, Some(0), "auto_da_alloc: {found}");
+    let story = |check: &str| {
+        let (code, found) = explore(&log, &["--", "sh", "-c", check]);
+        assert_eq!(code, Some(1), "{found}");
+        found["findings"][0]["missing"].to_string()
+    };
+    let missing = story("grep -q longer $IOPATH_CRASH_MARKS || exit 0; test $(stat -c %s f) = 200");
+    assert!(missing.contains("write(/f, 100 bytes at 100) at entry"), "{missing}");
+    assert!(missing.contains("is not there: no fsync(/f) followed it"), "{missing}");
+    let missing = story("grep -q private $IOPATH_CRASH_MARKS || exit 0; test -e g");
+    assert!(missing.contains("link(/f, /g) at entry"), "{missing}");
+    assert!(missing.contains("chmod or chown(/g, mode 600, 0:0) at entry"), "{missing}");
+    let log = record(dir.path(), "xfs", program);
+    let (code, found) = explore(&log, &["--oracle", "xfs"]);
+    assert_eq!(code, Some(1), "{found}");
+    assert_eq!(found["findings"][0]["verdict"], "unsynced", "{found}");
+}
+
+/// The last line of what was kept of the output was shown, which was its beginning.
+#[test]
+fn the_last_line_of_a_check_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "echo a > a; sync a");
+    let check = r"seq 1 100000; printf 'REAL: \033[2J table\n\n' >&2; exit 1";
+    let (code, found) = explore(&log, &["--max-states", "1", "--", "sh", "-c", check]);
+    assert_eq!(code, Some(1), "{found}");
+    let message = found["findings"][0]["message"].as_str().unwrap();
+    assert_eq!(message, r"check: exit status 1: REAL: \x1b[2J table");
+}
+
+/// $TMPDIR was taken as it is: from the directory of the command and of the check it is elsewhere.
+#[test]
+fn a_relative_tmpdir_is_one_place() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("rel")).unwrap();
+    let rel = Some(Path::new("rel"));
+    let words = [IOPATH, "crash", "record", "a.log", "--", IOPATH, "crash", "mark", "x"];
+    let output = run(&words, dir.path(), rel);
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    let words =
+        [IOPATH, "crash", "explore", "a.log", "--", "sh", "-c", "test -e $IOPATH_CRASH_MARKS"];
+    let output = run(&words, dir.path(), rel);
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    assert!(names(&dir.path().join("rel")).is_empty());
+}
+
+/// Each line of a shard said that it was complete: of one that was killed `merge` said that nothing
+/// was found.
+#[test]
+fn a_killed_shard_is_not_complete() {
+    let dir = tempfile::tempdir().unwrap();
+    let program =
+        "for i in $(seq 150); do echo $i > f$i; sync f$i; $IOPATH crash mark \"m $i\"; done";
+    let log = record(dir.path(), "ext4", program);
+    let go_on = dir.path().join("go on").display().to_string();
+    let check = format!(
+        "n=$(grep -c m $IOPATH_CRASH_MARKS)
+         test $n -lt 120 || test -e '{go_on}' || kill -KILL $PPID
+         test $n -lt 140"
+    );
+    let results = dir.path().join("k.jsonl").display().to_string();
+    let args = ["crash", "explore", &log, "--results", &results, "--", "sh", "-c", &check];
+    let output = iopath(&args);
+    assert_eq!(output.status.code(), None, "killed: {}", shown(&output));
+    let merged = iopath(&["crash", "merge", &results]);
+    assert_eq!(merged.status.code(), Some(75), "{}", shown(&merged));
+    std::fs::write(&go_on, "").unwrap();
+    let output = iopath(&args);
+    assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+    let merged = iopath(&["crash", "merge", &results]);
+    assert_eq!(merged.status.code(), Some(1), "{}", shown(&merged));
+    assert!(text(&merged.stdout).contains("\"complete\":true"), "{}", shown(&merged));
+}
+
+/// Two runs with one file of results overwrote each other's lines; half a first line could not be
+/// gone on from; what is no file of results was read to its end, in one piece.
+#[test]
+fn results_are_written_by_one_run_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "echo a > a; sync a");
+    let results = dir.path().join("r.jsonl");
+    let explore = |results: &Path| {
+        let results = results.display().to_string();
+        iopath(&["crash", "explore", &log, "--max-states", "2", "--results", &results])
+    };
+    assert_eq!(explore(&results).status.code(), Some(75));
+    let held = std::fs::File::open(&results).unwrap();
+    held.try_lock().unwrap();
+    let output = explore(&results);
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+    assert!(text(&output.stderr).contains("another run is writing to it"), "{}", shown(&output));
+    drop(held);
+    let line = std::fs::read(&results).unwrap();
+    std::fs::write(&results, &line[..line.len() / 2]).unwrap();
+    for _ in 0..2 {
+        let output = explore(&results);
+        assert_eq!(output.status.code(), Some(75), "{}", shown(&output));
+    }
+    let other = dir.path().join("other");
+    std::fs::write(&other, "words\n").unwrap();
+    for (path, says) in [(Path::new("/dev/zero"), "begins with"), (&other, "begins with 'w'")] {
+        let output = explore(path);
+        assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+        assert!(text(&output.stderr).contains(says), "{}", shown(&output));
+    }
+    assert_eq!(std::fs::read(&other).unwrap(), b"words\n");
+}
+
+/// `echo > /dev/stderr` failed in a check, whose output was a socket.
+#[test]
+fn a_check_opens_its_output_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "echo a > a; sync a");
+    let check = "echo one > /dev/stderr; echo two > /dev/stdout; test -d .";
+    let (code, found) = explore(&log, &["--", "sh", "-ec", check]);
+    assert_eq!(code, Some(0), "{found}");
+}
+
+/// Two recordings into one log destroyed it.
+#[test]
+fn a_log_is_written_by_one_recording_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "echo a > a; sync a");
+    let whole = std::fs::read(&log).unwrap();
+    let held = std::fs::File::open(&log).unwrap();
+    held.try_lock().unwrap();
+    let output = iopath(&["crash", "record", &log, "--", "true"]);
+    assert_eq!(output.status.code(), Some(125), "{}", shown(&output));
+    assert!(text(&output.stderr).contains("another recording"), "{}", shown(&output));
+    assert_eq!(std::fs::read(&log).unwrap(), whole);
+}
+
+/// Marks and names reached the terminal as they were.
+#[test]
+fn a_report_has_no_control_characters() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = "printf '\\033[2Jcleared\\n' > \"$IOPATH_CRASH_MARKS\"; echo a > a; sync a .
+                   $IOPATH crash mark \"$(printf '\\033[2Jagain')\"";
+    let log = record(dir.path(), "ext4", program);
+    let output = iopath(&["crash", "explore", &log, "--", "sh", "-c", "test ! -e a"]);
+    assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+    let report = text(&output.stdout);
+    assert!(report.contains(r"\x1b[2Jcleared") && !report.contains('\x1b'), "{report}");
+}
+
+/// A torn file was reported as a missing one: taking back losses went over to another failure.
+#[test]
+fn two_kinds_of_failure_are_two_findings() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = r#"import mmap, os, subprocess
+here = os.open(".", os.O_RDONLY)
+f = os.open("f", os.O_CREAT | os.O_RDWR | os.O_DIRECT)
+page = mmap.mmap(-1, 16384)
+page.write(b"1" * 16384)
+os.pwritev(f, [page], 0)
+os.fsync(f)
+os.fsync(here)
+g = os.open("g", os.O_CREAT | os.O_WRONLY)
+os.write(g, b"g")
+subprocess.check_call([os.environ["IOPATH"], "crash", "mark", "saved"])
+page.seek(0)
+page.write(b"2" * 16384)
+os.pwritev(f, [page], 0)
+"#;
+    let check = r#"
+kinds=$(test ! -s f || fold -w 1 f | sort -u | tr -d '\n')
+case $kinds in 12) echo "integrity: $kinds"; exit 1;; esac
+test -z "$IOPATH_CRASH_LAST_MARK" || test -s g || { echo "durability: g"; exit 1; }
+"#;
+    let log = record(dir.path(), "ext4", program);
+    let (code, found) = explore(&log, &["--", "sh", "-c", check]);
+    assert_eq!(code, Some(1), "{found}");
+    let said = found["findings"].to_string();
+    assert!(said.contains("integrity: 12") && said.contains("durability: g"), "{found}");
+}
+
+/// Results were kept after 256 states only: a slow check was begun again and again.
+#[test]
+fn results_are_kept_from_the_beginning() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = "for i in $(seq 20); do echo $i > f$i; sync f$i; done";
+    let log = record(dir.path(), "ext4", program);
+    let results = dir.path().join("r.jsonl");
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let check = format!("test $IOPATH_CRASH_STATE -lt {} || kill -KILL $PPID", 8 * processors);
+    let output = Command::new(IOPATH)
+        .args(["crash", "explore", &log, "--results"])
+        .arg(&results)
+        .args(["--", "sh", "-c", &check])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), None, "killed: {}", shown(&output));
+    let kept = std::fs::read_to_string(&results).unwrap();
+    assert!(kept.lines().next().is_some_and(|line| line.contains("\"complete\":false")), "{kept}");
+}
+
+/// A disk of more than a gigabyte was in memory all the same.
+#[test]
+fn a_large_disk_lies_beside_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("run.log").display().to_string();
+    let look = format!("ls {}/iopath-crash-*/disk.img", dir.path().display());
+    let record = ["crash", "record", &log, "--size", "1100M", "--", "sh", "-c", &look];
+    let output = iopath(&record);
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    assert_eq!(names(dir.path()), [Path::new(&log)]);
+}
+
+/// A mark without the end of its line kept the recording waiting for ever; one with a NUL, or a
+/// long one, could not be given to a check; a client of the socket that said nothing kept all
+/// others waiting.
+#[test]
+fn any_mark_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = r#"import os, socket, subprocess
+mark = lambda text: subprocess.check_call([os.environ["IOPATH"], "crash", "mark", text])
+s = socket.socket(socket.AF_UNIX)
+s.connect(os.environ["IOPATH_CRASH_SOCKET"])
+mark("m" * 100000)
+fifo = open(os.environ["IOPATH_CRASH_MARKS"], "wb", buffering=0)
+fifo.write(b"a\0b\n")
+fifo.write(b"half")
+"#;
+    let program = program.replace("IOPATH_CRASH_SOCKET", crash::mark::SOCKET);
+    let log = record(dir.path(), "ext4", &program);
+    let (code, found) =
+        explore(&log, &["--", "sh", "-c", "test ${#IOPATH_CRASH_LAST_MARK} -lt 40000"]);
+    assert_eq!(code, Some(0), "{found}");
+    let log = crash::Log::open(Path::new(&log)).unwrap();
+    let marks = log.marks(log.len());
+    assert_eq!((marks.len(), marks[0].len()), (3, 100_000));
+    assert_eq!(marks[1..], ["a\0b", "half"]);
+}
+
+/// Two containers with one place for temporary directories had the same names.
+#[test]
+fn two_namespaces_have_one_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "echo a > a; sync a");
+    let place = dir.path().join("place");
+    std::fs::create_dir(&place).unwrap();
+    let other = dir.path().join("other").display().to_string();
+    let mut first = Command::new("unshare");
+    first.args(["--pid", "--fork", "--mount-proc", IOPATH, "crash", "explore", &log, "--"]);
+    let wait = format!("echo on >> '{other}.on'; while test ! -e '{other}'; do sleep 0.01; done");
+    let mut first = first.args(["sh", "-c", &wait]).env("TMPDIR", &place).spawn().unwrap();
+    while !Path::new(&format!("{other}.on")).exists() {
+        std::thread::yield_now();
+    }
+    let second = ["unshare", "--pid", "--fork", "--mount-proc", IOPATH, "crash", "explore", &log];
+    let output = run(&[&second[..], &["--", "true"]].concat(), dir.path(), Some(&place));
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    std::fs::write(&other, "").unwrap();
+    assert_eq!(first.wait().unwrap().code(), Some(0));
+    assert!(names(&place).is_empty(), "{:?}", names(&place));
+}
+
+/// What `-o noauto_da_alloc` gives up was called a broken promise of the file system.
+#[test]
+fn an_oracle_knows_how_the_file_system_was_mounted() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("run.log").display().to_string();
+    let program = "echo old > f; sync f .; echo new > g; mv g f; sync .; sync .";
+    let record = ["-o", "noauto_da_alloc", "crash", "record", &log, "--", "sh", "-c", program];
+    let output = iopath(&record);
+    assert!(output.status.success(), "{}", shown(&output));
+    let (code, found) = explore(&log, &["--oracle", "ext4"]);
+    assert_eq!(code, Some(1), "{found}");
+    assert_eq!(found["findings"][0]["verdict"], "unsynced", "{found}");
+}
