@@ -18,6 +18,7 @@ mod python;
 mod reader;
 mod release;
 mod run;
+mod sandbox;
 mod scale;
 mod site;
 mod source;
@@ -54,6 +55,8 @@ cargo xtask TASK
   python [ARGS]  build the Python package, install it in target/python/venv, test it; ARGS to pytest
   c              the library for C: its symbols, its header and its examples by C compilers (c
                  --header [--bless]: compare with cbindgen, or write; c --install PREFIX)
+  sandbox        what the sandbox costs in processor time: writes the table of docs/sandbox.md;
+                 IOPATH_BIN measures another binary
   site           the documentation as a site, in target/site/book; checks its links (site --links:
                  no more than that)
   follow         run the commands of the pages that begin a face, as they stand
@@ -112,6 +115,7 @@ fn task() -> Result<()> {
         ["c", "--header"] => c::header(false),
         ["c", "--header", "--bless"] => c::header(true),
         ["c", "--install", prefix] => c::install(prefix),
+        ["sandbox"] => sandbox::write(),
         ["site"] => site::build(),
         ["site", "--links"] => site::links(),
         ["follow"] => site::follow(),

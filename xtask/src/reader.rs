@@ -30,6 +30,7 @@ const NOT_NEEDED: &[&str] = &[
     "iopath-lab",
     "iopath-model",
     "iopath-nfs",
+    "iopath-repair",
     "iopath-network",
     "iopath-sandbox",
     "iopath-workload",
@@ -124,9 +125,9 @@ pub fn time() -> Result<()> {
         }
         let mut build = Command::new("/usr/bin/env");
         build.args(["-u", "CARGO_TARGET_DIR", &run::own_cargo(), "build", "--offline"]);
-        let (begin, before) = (Instant::now(), of_children()?);
+        let (begin, before) = (Instant::now(), run::of_children()?);
         let output = build.args(["--quiet"]).current_dir(&project).status()?;
-        let (elapsed, used) = (begin.elapsed().as_secs_f64(), of_children()? - before);
+        let (elapsed, used) = (begin.elapsed().as_secs_f64(), run::of_children()? - before);
         if !output.success() {
             bail!("the reader of {feature} does not build");
         }
@@ -134,16 +135,6 @@ pub fn time() -> Result<()> {
         println!("{feature}: {packages} packages, {elapsed:.1} s, {used:.1} s of processors");
     }
     Ok(())
-}
-
-/// Processor time of the programs that we have waited for, seconds.
-fn of_children() -> Result<f64> {
-    const TICKS: f64 = 100.0;
-    let stat = fs::read_to_string("/proc/self/stat")?;
-    let (_, fields) = stat.rsplit_once(") ").context("/proc/self/stat")?;
-    // proc_pid_stat(5): cutime and cstime are the fields 16 and 17; we are behind the second.
-    let ticks = fields.split(' ').skip(13).take(2).map(str::parse::<f64>);
-    Ok(ticks.sum::<Result<f64, _>>()? / TICKS)
 }
 
 /// Reads a file.

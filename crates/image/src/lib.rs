@@ -16,7 +16,8 @@
 //! [`Image::open`] opens an image file, a block device or a network block device for reading;
 //! [`Image::options`] for writing too, or one partition of it; [`Image::create`] makes an image
 //! with a new file system. [`Image::fs`] mounts it: [`Fs`] has the functions of `std::fs`, a
-//! [`File`] reads, writes and seeks. [`Image::check`] is a read-only fsck.
+//! [`File`] reads, writes and seeks. [`Image::check`] is a read-only fsck, `Image::repair` repairs
+//! what it finds.
 //!
 //! Everything is `Send` and `Sync`: any number of threads may use one [`Fs`]. A call blocks its
 //! thread while it waits for the device; from async code call it in a thread for blocking work.
@@ -30,9 +31,9 @@
 //! also run in virtual time; this crate runs them in real time only.
 
 //!
-//! Features: `ext4` (ext2, ext3, ext4), `xfs`, and `io-uring` for direct I/O on Linux; all are on
-//! by default. On Windows and macOS image files are read and written by the standard library; on
-//! Windows a name that is no UTF-8 shows the replacement character.
+//! Features: `ext4` (ext2, ext3, ext4), `xfs`, `repair`, and `io-uring` for direct I/O on Linux;
+//! all are on by default. On Windows and macOS image files are read and written by the standard
+//! library; on Windows a name that is no UTF-8 shows the replacement character.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -52,8 +53,12 @@ mod metadata;
 mod mounted;
 mod open;
 pub mod recognise;
+#[cfg(feature = "repair")]
+mod repair;
 mod walk;
 
+#[cfg(feature = "repair")]
+pub use self::repair::{Mistake, Plan};
 pub use base::Errno;
 pub use block::Device;
 pub use dir::{DirBuilder, DirEntry, ReadDir};

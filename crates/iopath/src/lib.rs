@@ -123,6 +123,8 @@ pub mod text;
 pub mod trees;
 #[cfg(feature = "command")]
 mod volumes;
+#[cfg(feature = "command")]
+mod watch;
 
 #[cfg(feature = "command")]
 mod xfs_target;

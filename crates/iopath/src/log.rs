@@ -14,10 +14,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-mod watch;
-
-pub use watch::{Watched, watch};
-
 /// How much an event matters.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {

@@ -13,11 +13,12 @@ use vfs::FileSystem;
 
 use crate::app::{App, MountWord};
 use crate::confine::{self, Needs, Work};
-use crate::log::{self, Level, Watched};
+use crate::log::{self, Level};
 use crate::metrics::Watch;
 use crate::notify::Manager;
 use crate::session;
 use crate::target::Target;
+use crate::watch::{self, Watched};
 
 /// Mount an image in the host's tree of directories (FUSE), without root where fusermount3 is
 #[derive(Args)]
@@ -93,7 +94,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     if let Some(replayed) = session.replayed() {
         app.out.note(format!("{target}: was not unmounted cleanly: {replayed}"));
     }
-    log::watch(app.cx, Watched::session(&session));
+    watch::begin(app.cx, Watched::session(&session));
     if let Some(listening) = listening {
         let metrics = listening.measured(app, "mount", &mut session);
         listening.serve(app, metrics);

@@ -18,13 +18,14 @@ use serde_json::json;
 use super::crash::marks::{Marks, Places};
 use crate::app::{App, at};
 use crate::confine::{self, Needs, Work, folder_of};
-use crate::log::{self, Level, Watched};
+use crate::log::{self, Level};
 use crate::metrics::{Listening, Metrics, Watch};
 use crate::notify::Manager;
 use crate::recognise::Content;
 use crate::sim::{SimTarget, is_sim};
 use crate::storage::Storage;
 use crate::target::Target;
+use crate::watch::{self, Watched};
 
 /// Serve a device as a network block device (NBD)
 #[derive(Args)]
@@ -148,7 +149,7 @@ fn listen(
     confine::settle(app)?;
     app.cx.spawn("nbd server", move |cx| serve(cx, &served, &listener));
     outer.manager.ready(&url);
-    log::watch(app.cx, Watched::device(target, &queue));
+    watch::begin(app.cx, Watched::device(target, &queue));
     log::event(Level::Info, &format!("{target}: serving at {url}"));
     outer.signals.wait();
     outer.manager.stopping();

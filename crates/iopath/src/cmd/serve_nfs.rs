@@ -19,11 +19,12 @@ use serde_json::json;
 
 use crate::app::{App, at};
 use crate::confine::{self, Needs, Work};
-use crate::log::{self, Level, Watched};
+use crate::log::{self, Level};
 use crate::metrics::{Listening, Metrics, Watch};
 use crate::notify::Manager;
 use crate::session;
 use crate::target::Target;
+use crate::watch::{self, Watched};
 
 /// Serve over NFS version 3 on TCP: NFS and MOUNT on one port, without a portmapper
 #[derive(Args)]
@@ -99,7 +100,7 @@ pub fn run(app: &mut App, args: &Options) -> Result<ExitCode> {
     let work = if args.write { Work::Change } else { Work::Look };
     confine::enter(app, Needs::of_words(std::slice::from_ref(&args.target), work))?;
     let mut session = session::open(app, &target, args.write)?;
-    log::watch(app.cx, Watched::session(&session));
+    watch::begin(app.cx, Watched::session(&session));
     let watched = listening.map(|listening| {
         let metrics = listening.measured(app, "nfs", &mut session);
         (listening, metrics)

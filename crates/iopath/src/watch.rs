@@ -9,7 +9,7 @@ use rt::Cx;
 use vfs::FileSystem;
 use xfs::Xfs;
 
-use super::{Level, event};
+use crate::log::{self, Level};
 use crate::session::Session;
 
 /// How often.
@@ -54,8 +54,8 @@ impl Watched {
 
 /// Logs what goes wrong from now on, in a task of its own: requests that the device fails, content
 /// that was accepted and could not be written, and the error that stops writing.
-pub fn watch(cx: &mut Cx, watched: Watched) {
-    if !super::is_begun() {
+pub fn begin(cx: &mut Cx, watched: Watched) {
+    if !log::is_begun() {
         return;
     }
     cx.spawn("log", move |cx| {
@@ -63,7 +63,7 @@ pub fn watch(cx: &mut Cx, watched: Watched) {
         loop {
             cx.sleep(EVERY);
             for (level, text) in seen.look(&watched) {
-                event(level, &format!("{}: {text}", watched.target));
+                log::event(level, &format!("{}: {text}", watched.target));
             }
         }
     });
