@@ -132,7 +132,11 @@ pub fn plan(
     let Fs { view, out, g, .. } = fs;
     let (findings, declined) = out.finish();
     let superblock = SUPER_OFFSET / u64::from(g.block_size) * u64::from(g.block_size);
-    let changes = view.into_changes()?;
+    let mut changes = view.into_changes()?;
+    if !findings.is_empty() && declined.len() == findings.len() {
+        // Not even the time of a check is stored.
+        changes.clear();
+    }
     Ok(Plan { findings, declined, left, changes, superblock })
 }
 

@@ -48,6 +48,13 @@ pub(super) fn describe(
     Ok(info)
 }
 
+/// Whether the kernel refuses to write to it; it lets root open it for writing all the same.
+pub(super) fn is_read_only(meta: &Metadata) -> bool {
+    let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+    let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
+    text.is_ok_and(|text| text.trim() == "1")
+}
+
 pub(super) fn discard(file: &File, start: u64, len: u64) -> rustix::io::Result<()> {
     range_ioctl(file, BLKDISCARD, start, len)
 }

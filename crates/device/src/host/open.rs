@@ -69,6 +69,10 @@ fn open_as(path: &Path, options: OpenOptions, used: Use) -> Result<Arc<dyn Devic
     if !is_block {
         claim::refuse_loop(path, &meta, options.write)?;
     }
+    if is_block && options.write && blockdev::is_read_only(&meta) {
+        let error = std::io::Error::from_raw_os_error(libc::EROFS);
+        return Err(OpenError::host(path, "open", error));
+    }
     let file = open_file(path, options, is_block)?;
     let claim = match used {
         Use::Look if !is_block => None,

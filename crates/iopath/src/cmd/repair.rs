@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use device::OpenError;
 use repair::undo::{self, State, UndoFile};
 use repair::{Finding, Plan, PlanOptions};
 use serde_json::json;
@@ -103,7 +104,11 @@ fn open(app: &mut App, target: &Target, write: bool) -> Result<(Storage, bool)> 
     };
     let kinds = [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied];
     let read_only = error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|cause| kinds.contains(&cause.kind()))
+        let of_host = match cause.downcast_ref() {
+            Some(OpenError::Host { error, .. }) => Some(error),
+            _ => cause.downcast_ref::<io::Error>(),
+        };
+        of_host.is_some_and(|error| kinds.contains(&error.kind()))
     });
     if !write || !read_only {
         return Err(error);

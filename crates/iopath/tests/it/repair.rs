@@ -148,3 +148,40 @@ fn what_is_declined_on_a_terminal_stays() {
     assert_eq!(all.status.code(), Some(1), "{}", String::from_utf8_lossy(&all.stdout));
     testkit::judge::e2fsck(&place.join("disk.img")).unwrap_or_else(|text| panic!("{text}"));
 }
+
+/// Goal: what others use is refused, and of what can only be read there is a plan. Method: a repair
+/// that waits for an answer, then a second one; a mount by the kernel; a loop device that is
+/// read-only.
+#[test]
+fn what_others_use_and_what_is_read_only_is_not_changed() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    let image = changed(place, LINKS);
+    let read = || std::fs::read(place.join("disk.img")).expect("the image");
+    let ours = env!("CARGO_BIN_EXE_iopath");
+    let second = bash_in(
+        place,
+        &format!(
+            "mkfifo answers; exec 3<> answers
+            script -qefc '{ours} repair disk.img' asked.log < answers > /dev/null &
+            until grep -q y/N asked.log; do sleep 0.05; done
+            {ours} repair -y disk.img 2>&1; echo status $?; printf 'n\\nn\\n' >&3; wait"
+        ),
+    );
+    let text = String::from_utf8_lossy(&second.stdout).into_owned();
+    assert!(text.contains("in use by") && text.contains("status 8"), "{text}");
+    assert!(read() == image, "it was changed");
+    let device = bash_in(place, "losetup -r -f --show disk.img");
+    let device = String::from_utf8_lossy(&device.stdout).trim().to_owned();
+    let plan = run(place, &format!("repair -y {device}"), 4);
+    testkit::judge::run_ok("losetup", &[&"-d", &device]);
+    assert!(plan.contains("nothing written: it can only be read"), "{plan}");
+    assert!(read() == image && std::fs::read_dir(place).is_ok_and(|mut all| all.all(not_undo)));
+    let mount = testkit::judge::LoopMount::new(&place.join("disk.img"), "ext4", "ro");
+    let _mount = mount.expect("the kernel mounts it");
+    assert!(run(place, "repair -y disk.img", 8).contains("in use by the kernel"));
+}
+
+fn not_undo(entry: std::io::Result<std::fs::DirEntry>) -> bool {
+    !entry.expect("a name").file_name().to_string_lossy().contains("undo")
+}

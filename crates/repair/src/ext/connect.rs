@@ -36,6 +36,8 @@ pub struct Tree {
     pub weak: Vec<(u32, Name)>,
     /// The directory for what has no name, 0 where there is none.
     pub lost_found: u32,
+    /// A directory and the names that it has, folded: the one that names were added to last.
+    taken: Option<(u32, HashSet<Vec<u8>>)>,
 }
 
 impl Fs<'_> {
@@ -227,6 +229,10 @@ impl Fs<'_> {
     /// Adds a name to a directory that is written anew.
     fn add_name(&mut self, dir: u32, name: Name) -> Result<(), DeviceError> {
         let ino = name.ino;
+        let folded = self.folded(dir, &name.name);
+        if let Some((_, taken)) = self.tree.taken.as_mut().filter(|(of, _)| *of == dir) {
+            taken.insert(folded);
+        }
         self.names_of(dir)?.push(name);
         let inode = self.inodes.get_mut(&ino).expect("it has no name yet");
         inode.names += 1;
@@ -290,12 +296,19 @@ impl Fs<'_> {
 
     /// The name, or one like it that the directory does not have.
     fn free_name(&mut self, dir: u32, name: &[u8]) -> Result<Vec<u8>, DeviceError> {
-        let names = self.names_of(dir)?.clone();
-        let taken: HashSet<Vec<u8>> = names.iter().map(|n| self.folded(dir, &n.name)).collect();
-        Ok(match taken.contains(&self.folded(dir, name)) {
+        let taken = match self.tree.taken.take().filter(|(of, _)| *of == dir) {
+            Some((_, taken)) => taken,
+            None => {
+                let names = self.names_of(dir)?.clone();
+                names.iter().map(|name| self.folded(dir, &name.name)).collect()
+            }
+        };
+        let free = match taken.contains(&self.folded(dir, name)) {
             true => self.unique(dir, name, &taken),
             false => name.to_vec(),
-        })
+        };
+        self.tree.taken = Some((dir, taken));
+        Ok(free)
     }
 
     /// The directory `lost+found`, made where it is missing.
