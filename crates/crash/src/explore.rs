@@ -77,6 +77,8 @@ pub struct Exploration {
     pub seed: u64,
     /// How many states at each place.
     pub limits: Limits,
+    /// The power does not fail before the log has so many entries.
+    pub from: usize,
     /// Only the states of shard `.0` (from 0) of `.1`.
     pub shard: (u64, u64),
     /// What an earlier run did: this one goes on where that one ended.
@@ -106,6 +108,7 @@ impl Exploration {
             disk: Disk::default(),
             seed: 1,
             limits: Limits::default(),
+            from: 0,
             shard: (0, 1),
             before: Outcome::default(),
             states_max: u64::MAX,
@@ -202,7 +205,7 @@ pub fn explore(
     // States of equal content differ by what had been said.
     let (mut counted, mut notes, mut ended) = (0, 0, true);
     'places: for cuts in plan.places() {
-        let Some(first) = cuts.first() else { continue };
+        let Some(first) = cuts.first().filter(|cut| cut.upto >= how.from) else { continue };
         let durable = how.disk.durable(log, first.upto);
         if durable > stable.upto() {
             if stable.len() > SHARED_BLOCKS {

@@ -139,6 +139,11 @@ pub struct Header {
     pub mount_options: Vec<String>,
 }
 
+impl Header {
+    /// The name of a file system that was not known when the recording began.
+    pub const UNKNOWN: &str = "unknown";
+}
+
 /// Something that was noted in the log beside what the device did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
@@ -146,6 +151,14 @@ pub enum Note {
     Mark(String),
     /// A call of the file system that returned.
     Call(Call),
+}
+
+impl Log {
+    /// Entries up to the first mark with this text, it included.
+    pub fn at_mark(&self, text: &str) -> Option<usize> {
+        let is = |note: Option<&Note>| matches!(note, Some(Note::Mark(mark)) if mark == text);
+        (0..self.len()).find(|entry| is(self.note(*entry))).map(|entry| entry + 1)
+    }
 }
 
 impl Note {

@@ -11,6 +11,9 @@ use rt::Cx;
 use vfs::FileSystem;
 use xfs::Xfs;
 
+use crate::log::LogError;
+use crate::medium::Medium;
+
 /// Memory for cached content of one mount; states are small and live briefly.
 const CACHE: u64 = 16 << 20;
 /// Findings of a check that are kept.
@@ -184,6 +187,27 @@ impl Kind {
             true => Ok(()),
             false => Err(findings[..findings.len().min(FINDINGS)].join("; ")),
         }
+    }
+
+    /// What a medium says that it holds.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn of(medium: &Medium) -> Result<Option<Kind>, LogError> {
+        // Where each says what it is: the kinds' documents have the places.
+        let signs: [(u64, &[u8], Kind); 4] = [
+            (0, b"XFSB", Kind::Xfs),
+            (1024 + 0x38, &[0x53, 0xef], Kind::Ext4),
+            (1024, &[0x10, 0x20, 0xf5, 0xf2], Kind::F2fs),
+            (0x1_0040, b"_BHRfS_M", Kind::Btrfs),
+        ];
+        for (at, sign, kind) in signs {
+            let end = at + sign.len() as u64;
+            if end <= medium.info().bytes() && medium.bytes(at, sign.len())? == sign {
+                return Ok(Some(kind));
+            }
+        }
+        Ok(None)
     }
 
     /// Our code recovers it.

@@ -21,4 +21,4 @@ pub use dial::NbdError;
 pub use handshake::{Export, Handshake, Settled};
 pub use map::{Allocation, FileMap};
 pub use server::{Limits, Observer, Served, serve};
-pub use stream::{Address, Listener, ServerPlace, Stream};
+pub use stream::{Address, Listener, ServerPlace, Stream, bind};

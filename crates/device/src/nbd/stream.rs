@@ -2,8 +2,9 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const DEFAULT_PORT: u16 = 10809;
@@ -156,6 +157,23 @@ impl Write for Stream {
     }
 }
 
+/// Listens at a path. A socket there at which nobody listens any more is replaced: a server that was
+/// killed has left it.
+///
+/// # Errors
+/// Another server listens there, something else is there, or the host refuses.
+pub fn bind(path: &Path) -> io::Result<UnixListener> {
+    UnixListener::bind(path).or_else(|error| {
+        let is_socket = path.symlink_metadata().is_ok_and(|there| there.file_type().is_socket());
+        let gone = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        if !is_socket || !UnixStream::connect(path).is_err_and(gone) {
+            return Err(error);
+        }
+        std::fs::remove_file(path)?;
+        UnixListener::bind(path)
+    })
+}
+
 /// Where a server waits for clients.
 pub enum Listener {
     /// TCP.
@@ -165,14 +183,14 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens at `host:port`, or at a path that contains a slash.
+    /// Listens at `host:port`, or at a path that contains a slash, as [`bind`] does.
     ///
     /// # Errors
     /// The host's.
     pub fn bind(place: &str) -> io::Result<Listener> {
         if place.contains('/') {
             let path = PathBuf::from(place);
-            return Ok(Listener::Unix(UnixListener::bind(&path)?, path));
+            return Ok(Listener::Unix(bind(&path)?, path));
         }
         Ok(Listener::Tcp(TcpListener::bind(place)?))
     }

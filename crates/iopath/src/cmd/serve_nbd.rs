@@ -196,8 +196,8 @@ fn record(app: &mut App, storage: &Storage, log: &Path) -> Result<Recording> {
     let file_system = match storage.format(app)? {
         Content::Ext(_) => "ext4",
         Content::Xfs => "xfs",
-        // Its clients may make a file system later: only a check of the reader's knows it.
-        _ => "unknown",
+        // Its clients may make a file system later: what is there in the end is known then.
+        _ => Header::UNKNOWN,
     };
     let command = format!("clients of an NBD export of {}", storage.target);
     let header = Header { file_system: file_system.into(), command, ..Header::default() };

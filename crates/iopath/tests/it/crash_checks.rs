@@ -463,3 +463,50 @@ fn an_oracle_knows_how_the_file_system_was_mounted() {
     assert_eq!(code, Some(1), "{found}");
     assert_eq!(found["findings"][0]["verdict"], "unsynced", "{found}");
 }
+
+/// The keys of an object, and of all objects in it but the options of a plan.
+fn keys(value: &serde_json::Value, into: &mut std::collections::BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(object) => {
+            for (key, value) in object {
+                into.insert(key.clone());
+                if key != "plan" {
+                    keys(value, into);
+                }
+            }
+        }
+        serde_json::Value::Array(values) => values.iter().for_each(|value| keys(value, into)),
+        _ => {}
+    }
+}
+
+/// Goal: each key that the commands print is in the documentation.
+#[test]
+fn the_keys_of_the_json_are_documented() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (log, results) = (path("run.log"), path("r.jsonl"));
+    let program = "head -c 6000 /dev/urandom > a; sync a .; $IOPATH crash mark x; \
+                   head -c 6000 /dev/urandom | dd of=a conv=notrunc status=none; sync a";
+    let check = "test ! -e a -o ! -s \"$IOPATH_CRASH_MARKS\"";
+    let parse = |output: Output| -> serde_json::Value {
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", shown(&output)))
+    };
+    let mut found = std::collections::BTreeSet::new();
+    let record = ["--json", "crash", "record", &log, "--", "sh", "-c", program];
+    keys(&parse(iopath(&record)), &mut found);
+    let explore = ["--json", "crash", "explore", &log, "--results", &results];
+    let explored = parse(iopath(&[&explore[..], &["--", "sh", "-c", check]].concat()));
+    assert!(explored["findings"].as_array().is_some_and(|all| !all.is_empty()), "{explored}");
+    keys(&explored, &mut found);
+    keys(&parse(iopath(&["crash", "merge", &results])), &mut found);
+    // A write that a state lost.
+    let writes = ["crash", "explore", &log, "--cut", "3,lost:1", "--json", "--", "false"];
+    keys(&parse(iopath(&writes)), &mut found);
+    assert!(found.contains("kept_bytes") && found.contains("kinds"), "{found:?}");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/crash.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let section = page.split("\n## JSON\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    found.retain(|key| !section.contains(&format!("`{key}`")));
+    assert!(found.is_empty(), "not in docs/crash.md: {found:?}");
+}

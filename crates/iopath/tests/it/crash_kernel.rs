@@ -272,6 +272,73 @@ fn an_nbd_export_is_recorded() {
     assert!(!Path::new(&format!("{log}.socket")).exists(), "the places of the marks are gone");
 }
 
+/// A log of a disk on which its client made the file system could never be explored. What a server
+/// that was killed had left kept the next one from its place, and that one had emptied the log.
+#[test]
+fn a_blank_disk_gets_its_file_system_from_a_client() {
+    use std::io::{BufRead, BufReader};
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (image, made, log, socket) = (path("a.img"), path("b.img"), path("run.log"), path("sock"));
+    for (image, size) in [(&image, 128 << 20), (&made, 128 << 20)] {
+        std::fs::File::create(image).unwrap().set_len(size).unwrap();
+    }
+    testkit::judge::run_ok("mkfs.btrfs", &[&"-q", &made]);
+    let serve = || {
+        let mut server = Command::new(IOPATH)
+            .args(["serve", "nbd", "--write", "--record", &log, "--listen", &socket, &image])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        (server, line.trim().rsplit(' ').next().unwrap().to_owned())
+    };
+    let mark = |text: &str| {
+        let mut mark = Command::new(IOPATH);
+        mark.args(["crash", "mark", text]).env("IOPATH_CRASH_SOCKET", format!("{log}.socket"));
+        assert!(mark.status().unwrap().success());
+    };
+    let (mut server, url) = serve();
+    testkit::judge::run_ok("nbdcopy", &[&"--flush", &made, &url]);
+    mark("made");
+    let write = ["-f", "raw", "-c", "write -P 7 100M 8k", "-c", "flush", &url];
+    assert!(Command::new("qemu-io").args(write).output().unwrap().status.success());
+    mark("written");
+    // It is in the file a moment later.
+    let marks = || crash::Log::open(Path::new(&log)).map_or(0, |log| log.marks(log.len()).len());
+    while marks() < 2 {
+        std::thread::yield_now();
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let found = iopath(&["--json", "crash", "explore", &log, "--from", "made"]);
+    assert_eq!(found.status.code(), Some(0), "{}", shown(&found));
+    let found: Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert!(found["distinct"].as_u64() >= Some(2), "{found}");
+    let found = iopath(&["crash", "explore", &log, "--from", "installed"]);
+    assert_eq!(found.status.code(), Some(2), "{}", shown(&found));
+    assert!(shown(&found).contains(r#"there are 2 marks: "made", "written""#), "{}", shown(&found));
+    let found = iopath(&["crash", "explore", &log, "--fs", "xfs", "--max-states", "2"]);
+    assert_eq!(found.status.code(), Some(1), "it is none: {}", shown(&found));
+    // Where the server cannot begin, the log stays.
+    let whole = std::fs::read(&log).unwrap();
+    std::fs::remove_file(format!("{log}.marks")).unwrap();
+    std::fs::create_dir(format!("{log}.marks")).unwrap();
+    let serve_again = ["serve", "nbd", "--write", "--record", &log, "--listen", &socket, &image];
+    let refused = iopath(&serve_again);
+    let says = shown(&refused);
+    assert!(!refused.status.success() && says.contains("run.log.marks"), "{says}");
+    assert_eq!(std::fs::read(&log).unwrap(), whole);
+    std::fs::remove_dir(format!("{log}.marks")).unwrap();
+    let (mut server, _) = serve();
+    mark("again");
+    testkit::judge::run_ok("kill", &[&server.id().to_string()]);
+    assert!(server.wait().unwrap().success());
+    let log = crash::Log::open(Path::new(&log)).unwrap();
+    assert_eq!(log.marks(log.len()), ["again"]);
+}
+
 /// The ways of `crates/crash/tests/saving.rs`, as commands.
 const WAYS: [(&str, &str); 7] = [
     ("truncate, write", "put f"),

@@ -42,6 +42,9 @@ pub fn judge(
 /// The command that judges a state of an exploration again.
 pub fn command(options: &Options, cut: &str) -> String {
     let mut words = vec!["iopath crash explore".to_owned(), shell_word(options.log.as_os_str())];
+    if let Some(kind) = options.fs {
+        words.push(format!("--fs {kind}"));
+    }
     if let Some(rules) = options.oracle {
         words.push(format!("--oracle {rules}"));
     }

@@ -13,7 +13,8 @@ use clap::Args;
 use crash::explore::State;
 use crash::finding::{FINDINGS, KINDS_MAX};
 use crash::story::{Story, story};
-use crash::{Disk, Exploration, Judge, Kind, Limits, Log, Outcome, Refusal, Rules};
+use crash::{Disk, Exploration, Header, Judge, Kind, Limits, Log, Outcome, Refusal, Rules};
+use device::Cut;
 use fuse::Signals;
 use lab::run::Shard;
 use rt::{Cx, SpinLock};
@@ -42,6 +43,7 @@ use crate::text::printable;
   iopath crash explore run.log --disk nvme-awun=16K --seed 7 -- sh -c 'test -s file'
   iopath crash explore run.log --shard 3/64 --results 3.jsonl -- ./my-check
   iopath crash explore run.log --html report.html -- ./my-check
+  iopath crash explore vm.log --fs btrfs --from installed -- ./my-check
   iopath crash explore run.log --cut 37,lost:12 -- ./my-check    one state, as a report names it
   iopath crash explore run.log --cut 37,lost:12 --image a.img    its disk, to look at
 CHECK runs in a directory with the recovered tree; its program is found from here, its arguments are
@@ -57,6 +59,12 @@ pub struct Options {
     /// Model of the disk: which writes it may lose
     #[arg(long, value_name = "DISK", default_value = "volatile-cache")]
     disk: Disk,
+    /// The file system, where the log does not say: ext4, xfs, btrfs or f2fs
+    #[arg(long, value_name = "TYPE")]
+    pub(super) fs: Option<Kind>,
+    /// The power fails behind the first mark TEXT only
+    #[arg(long, value_name = "TEXT")]
+    from: Option<String>,
     /// Seed of the random states
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
@@ -161,8 +169,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
              about its first {entries} entries"
         ));
     }
-    let kind: Kind =
-        log.header().file_system.parse().map_err(|error| anyhow::anyhow!("{shown}: {error}"))?;
+    let kind = kind_of(&log, options).with_context(|| shown.clone())?;
+    let from = options.from.as_ref().map(|mark| log.at_mark(mark).context(no_mark(&log, mark)));
+    let from = from.transpose().with_context(|| shown.clone())?.unwrap_or(0);
     let shard = format!("{}/{}", options.shard.number, options.shard.parts);
     let page = options.html.as_deref().map(|path| {
         let page = crash::output::open(path, PAGE_BEGINS);
@@ -174,7 +183,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         Some(path) => Some(Results::open(app, path, plan(&log, kind, options, &command)?, &shard)?),
         None => None,
     };
-    let exploration = exploration(kind, options, results.as_ref());
+    let exploration = Exploration { from, ..exploration(kind, options, results.as_ref()) };
     let program = Arc::new(Program {
         command,
         limit: Duration::from_secs(options.timeout.into()),
@@ -212,6 +221,32 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     })
 }
 
+/// The file system: as the user says, as the log says, or as its last state does.
+///
+/// # Errors
+/// Nobody says it, or it is not one that is recovered; the log cannot be read.
+fn kind_of(log: &Log, options: &Options) -> Result<Kind> {
+    let named = &log.header().file_system;
+    match (options.fs, named.as_str()) {
+        (Some(kind), _) => Ok(kind),
+        (None, Header::UNKNOWN) => {
+            let end = crash::explore::medium(log, &Cut::clean(log.len()))?;
+            Kind::of(&end)?.context(
+                "no file system is on the disk when the log ends; of a disk with partitions \
+                 nothing is explored: record one that has the file system itself",
+            )
+        }
+        (None, named) => named.parse().map_err(|error| anyhow::anyhow!("{error}")),
+    }
+}
+
+/// The marks of a log, where one is not among them.
+fn no_mark(log: &Log, mark: &str) -> String {
+    let marks = log.marks(log.len());
+    let some = marks.iter().take(8).map(|mark| format!("{mark:?}")).collect::<Vec<_>>().join(", ");
+    format!("no mark {mark:?}; there are {} marks: {some}", marks.len())
+}
+
 /// What is explored, as the options say; results say where it goes on.
 fn exploration(kind: Kind, options: &Options, results: Option<&Results>) -> Exploration {
     Exploration {
@@ -243,6 +278,8 @@ fn plan(log: &Log, kind: Kind, options: &Options, command: &[OsString]) -> Resul
     let options = [
         ("log", recorded),
         ("order of states", crash::plan::VERSION.to_string()),
+        ("fs", kind.to_string()),
+        ("from", options.from.clone().unwrap_or_default()),
         ("disk", options.disk.to_string()),
         ("seed", options.seed.to_string()),
         ("all-subsets", options.all_subsets.to_string()),

@@ -30,14 +30,12 @@ impl Places {
     /// They cannot be made: another recording takes marks there, or there is something else.
     pub fn make(socket: PathBuf, fifo: PathBuf) -> Result<Places> {
         let shown = |path: &Path| path.display().to_string();
-        for (path, what) in [(&socket, SOCKET), (&fifo, FIFO)] {
-            let there = path.symlink_metadata().map(|there| there.file_type());
-            if there.is_ok_and(what) && UnixStream::connect(&socket).is_err() {
-                std::fs::remove_file(path).with_context(|| shown(path))?;
-            }
-        }
-        let listener = UnixListener::bind(&socket).with_context(|| shown(&socket))?;
+        let listener = device::nbd::bind(&socket).with_context(|| shown(&socket))?;
         open_to_all(&socket)?;
+        // The one beside it is ours then, too.
+        if fifo.symlink_metadata().is_ok_and(|there| there.file_type().is_fifo()) {
+            std::fs::remove_file(&fifo).with_context(|| shown(&fifo))?;
+        }
         mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
             .with_context(|| shown(&fifo))?;
         open_to_all(&fifo)?;
@@ -55,9 +53,6 @@ impl Places {
         Marks { socket, fifo, ended, listening, reading }
     }
 }
-
-const SOCKET: fn(std::fs::FileType) -> bool = |there| there.is_socket();
-const FIFO: fn(std::fs::FileType) -> bool = |there| there.is_fifo();
 
 /// The places at which a recording takes marks, and the tasks that take them.
 pub struct Marks {
