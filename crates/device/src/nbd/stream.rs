@@ -157,8 +157,8 @@ impl Write for Stream {
     }
 }
 
-/// Listens at a path. A socket there at which nobody listens any more is replaced: a server that was
-/// killed has left it.
+/// Listens at a path. A socket there at which nobody listens any more is replaced: a server that
+/// was killed has left it.
 ///
 /// # Errors
 /// Another server listens there, something else is there, or the host refuses.
