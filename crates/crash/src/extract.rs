@@ -37,8 +37,9 @@ pub enum ExtractError {
 }
 
 /// Writes the tree of a file system below a directory: directories, files with their sizes and
-/// contents, symlinks, hard links, permission bits. Devices, pipes, owners and extended attributes
-/// are left out, and so is `lost+found` where it is empty. Parks.
+/// contents, symlinks, hard links, permission bits (of files without the set-id bits). Devices,
+/// pipes, owners and extended attributes are left out, and so is `lost+found` where it is empty.
+/// Parks.
 ///
 /// # Errors
 /// What could not be read or written.
@@ -122,6 +123,9 @@ impl Extract<'_> {
         to: &Path,
         path: &str,
     ) -> Result<(), ExtractError> {
+        if !matches!(attr.kind, FileType::Regular | FileType::Symlink) {
+            return Ok(());
+        }
         if attr.nlink > 1 {
             if let Some(first) = self.links.get(&attr.ino.0) {
                 return fs::hard_link(first, to).map_err(host(to));
@@ -164,7 +168,8 @@ impl Extract<'_> {
             }
             at = at.max(data.end);
         }
-        let mode = fs::Permissions::from_mode(u32::from(attr.mode));
+        // It is ours here, whose it may not have been: no program of another's may become us.
+        let mode = fs::Permissions::from_mode(u32::from(attr.mode) & !0o6000);
         file.set_permissions(mode).map_err(host(to))
     }
 }

@@ -33,7 +33,7 @@ pub fn own_prefix() -> &'static str {
     static OWN: OnceLock<String> = OnceLock::new();
     OWN.get_or_init(|| {
         let word = RandomState::new().build_hasher().finish();
-        format!("{PREFIX}{}-{word:016x}-", std::process::id())
+        format!("{PREFIX}{}-{word}-", std::process::id())
     })
 }
 
@@ -91,7 +91,6 @@ impl HostImage {
             let what = format!("{}: a copy of the state's disk", path.display());
             Refusal::host(what, format!("{error} ($TMPDIR chooses another directory)"))
         })?;
-        let _others_see_that_it_is_in_use = file.try_lock();
         Ok(HostImage { path, _lock: file })
     }
 
@@ -132,13 +131,14 @@ impl HostImage {
         let mut mount = Command::new("mount");
         mount.env("LC_ALL", "C").args(["-t", &type_name, "-o", options]);
         let mounted = run(mount.arg(&self.path).arg(&dir)).map_err(of_the_host);
-        let done = mounted.and_then(|()| {
+        let done = mounted.map(|()| {
             let done = work(&dir);
-            unmount(&dir).map(|()| done).map_err(|refusal| {
+            unmount(&dir).map_err(|refusal| {
                 let _it_goes_when_nobody_uses_it =
-                    run(Command::new("umount").args(["--recursive", "--lazy"]).arg(&dir));
+                    run(Command::new("umount").arg("--lazy").arg(&dir));
                 Refusal::State(format!("the check has left its tree in use: {refusal}"))
-            })
+            })?;
+            done
         });
         let _stays_where_it_is_mounted = std::fs::remove_dir(&dir);
         done
@@ -149,7 +149,7 @@ impl HostImage {
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Unmounts a file system of the kernel, with what is mounted in it. Processes that were killed may
+/// Unmounts a file system of the kernel in which nothing is mounted. Processes that were killed may
 /// take a moment until they have closed their files: blocks for five seconds at most.
 ///
 /// # Errors
@@ -158,7 +158,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub fn unmount(dir: &Path) -> Result<(), Refusal> {
     let mut tries = 0;
     loop {
-        let done = run(Command::new("umount").arg("--recursive").arg(dir));
+        let done = run(Command::new("umount").arg(dir));
         tries += 1;
         if done.is_ok() || tries == TRIES {
             return done;
@@ -173,6 +173,7 @@ pub fn unmount(dir: &Path) -> Result<(), Refusal> {
 /// The file is there already, or the host cannot write it; the log cannot be read.
 pub fn write_new(medium: &Medium, path: &Path) -> io::Result<File> {
     let file = File::create_new(path)?;
+    let _others_see_that_it_is_in_use = file.try_lock();
     let size = medium.info().bytes();
     let written = file.set_len(size).and_then(|()| {
         medium.each_block(|number, bytes| {

@@ -1,9 +1,11 @@
 //! Files that a run writes anew.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Opens a file that is going to be written anew, and changes nothing yet: one that is made, an
 /// empty one, or one that begins as `begins`. Any other file, and a block device, may be what the
@@ -39,6 +41,49 @@ pub fn empty(mut file: &File) -> io::Result<()> {
         io::Seek::rewind(&mut file)?;
     }
     Ok(())
+}
+
+/// Bytes that wait in memory at most.
+const WAITS: usize = 64 << 20;
+
+/// A file that stays as it is until something is ready, and is written anew then.
+pub struct WhenReady {
+    file: File,
+    ready: Arc<AtomicBool>,
+    /// What is written before.
+    waits: Option<Vec<u8>>,
+}
+
+impl WhenReady {
+    /// Nothing is written to `file` before `ready` is true, unless it is more than 64 MiB. What
+    /// never is ready leaves it alone.
+    pub fn new(file: File, ready: Arc<AtomicBool>) -> WhenReady {
+        WhenReady { file, ready, waits: Some(Vec::new()) }
+    }
+}
+
+impl Write for WhenReady {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(waits) = &mut self.waits {
+            waits.extend_from_slice(bytes);
+            if waits.len() > WAITS {
+                self.ready.store(true, Ordering::SeqCst);
+            }
+            self.flush()?;
+            return Ok(bytes.len());
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.ready.load(Ordering::SeqCst)
+            && let Some(waits) = self.waits.take()
+        {
+            empty(&self.file)?;
+            self.file.write_all(&waits)?;
+        }
+        self.file.flush()
+    }
 }
 
 #[cfg(test)]

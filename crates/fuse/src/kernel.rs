@@ -46,7 +46,7 @@ pub(crate) fn mounted(dir: &Path) -> io::Result<Option<String>> {
 ///
 /// # Errors
 /// The kernel's table cannot be read.
-pub fn mounts_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn mounts_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let points = table()?.into_iter().rev().map(|mount| mount.at);
     Ok(points.filter(|at| at.starts_with(dir)).collect())
 }

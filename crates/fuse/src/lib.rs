@@ -72,8 +72,7 @@ mod writeback_limits;
 
 pub use keeper::Keeper;
 pub use keeping::serve as keep;
-pub use kernel::mounts_below;
-pub use mounting::{abort, unmount};
+pub use mounting::{abort, unmount, unmount_below};
 pub use nix::sys::signal::Signal;
 pub use options::{Access, Options, OptionsError, PmQosUse};
 pub use session::{End, Mount, MountError};

@@ -6,14 +6,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use crate::ask;
-use crate::kernel::{mounted, numbers};
+use crate::kernel::{mounted, mounts_below, numbers};
 use crate::options::{Access, Options};
 use crate::wire::MAX_READ;
 
@@ -141,13 +141,31 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     }
 }
 
-/// Ends the connection of a mount at once, for all who use it: they get `ENOTCONN` or `EIO`. Where
-/// the kernel's control file system is not mounted it is for a moment, at the empty directory
-/// `control`. Needs root.
+/// Takes away, at once and for programs that use it when they end, all that is mounted below a
+/// directory, but not what is mounted at it. Where a bind mount shares what is mounted below it
+/// with its original, the original keeps it. The path has no symlinks. Returns the places.
+///
+/// # Errors
+/// The kernel's table cannot be read; something cannot be unmounted.
+pub fn unmount_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut places = mounts_below(dir)?;
+    places.retain(|place| place != dir);
+    for place in &places {
+        // For others than root nothing is shared.
+        let _not_shared = rustix::mount::mount_change(place, MountPropagationFlags::PRIVATE);
+    }
+    places.iter().try_for_each(|place| unmount(place, true))?;
+    Ok(places)
+}
+
+/// Ends the connection of a mount at once, for all who use it: they get `ENOTCONN` or `EIO`; what
+/// the kernel has not handed over yet it does before. Where the kernel's control file system is not
+/// mounted it is for a moment, at the empty directory `control`. Needs root.
 ///
 /// # Errors
 /// Nothing of ours is mounted there, or the kernel refuses.
 pub fn abort(dir: &Path, control: &Path) -> io::Result<()> {
+    sync(dir);
     let device = mounted(dir)?.ok_or(io::ErrorKind::NotFound)?;
     let (_, number) = numbers(&device).ok_or(io::ErrorKind::NotFound)?;
     let write = |place: &Path| std::fs::write(place.join(format!("{number}/abort")), "1");

@@ -619,8 +619,8 @@ fn what_a_killed_exploration_left_is_removed_by_the_next() {
     let mut ended = Command::new("true").spawn().unwrap();
     ended.wait().unwrap();
     let (gone, own) = (ended.id(), std::process::id());
-    let names = [format!("iopath-crash-{gone}-5f-1"), format!("iopath-crash-{gone}-5f-2")];
-    let others = [format!("iopath-crash-{own}-5f-1"), "iopath-crash-x-5f-1".to_owned()];
+    let names = [format!("iopath-crash-{gone}-77-1"), format!("iopath-crash-{gone}-77-2")];
+    let others = [format!("iopath-crash-{own}-77-1"), "iopath-crash-x-77-1".to_owned()];
     for name in names.iter().chain(&others) {
         std::fs::create_dir_all(scratch.join(name).join("tree")).unwrap();
     }

@@ -3,7 +3,7 @@
 //! of runs that were killed. Needs FUSE and root.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use super::crash::{IOPATH, explore, iopath, shown, text};
 
@@ -462,6 +462,139 @@ fn an_oracle_knows_how_the_file_system_was_mounted() {
     let (code, found) = explore(&log, &["--oracle", "ext4"]);
     assert_eq!(code, Some(1), "{found}");
     assert_eq!(found["findings"][0]["verdict"], "unsynced", "{found}");
+}
+
+/// A shell that becomes iopath by `exec` leaves it its own children; they were ended as if a check
+/// had left them, and with them who wrote down what iopath printed.
+#[test]
+fn children_of_the_shell_before_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "echo a > a; sync a");
+    for command in ["crash explore LOG -- true", "-q crash record LOG -- true"] {
+        let command = command.replace("LOG", &log);
+        let program = format!(
+            "exec > >(sleep 0.2; cat > tee)
+             sleep 1000 & echo $! > first; setsid sleep 1001 & echo $! > last
+             exec $IOPATH {command}"
+        );
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &program]).current_dir(dir.path()).env("IOPATH", IOPATH);
+        let status = shell.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(0), "{command}");
+        for (file, name) in [("first", "sleep 1000"), ("last", "sleep 1001")] {
+            let pid = std::fs::read_to_string(dir.path().join(file)).unwrap();
+            let pid: u32 = pid.trim().parse().unwrap();
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            assert_eq!(line.replace('\0', " ").trim(), name, "{command}");
+            testkit::judge::run_ok("kill", &[&pid.to_string()]);
+        }
+        while !std::fs::read_to_string(dir.path().join("tee"))
+            .is_ok_and(|text| command.contains("record") || text.contains("0 wrong"))
+        {
+            std::thread::yield_now();
+        }
+        std::fs::remove_file(dir.path().join("tee")).unwrap();
+    }
+}
+
+/// What lies below a bind mount was unmounted where it is at home, too: mounts are shared on most
+/// machines.
+#[test]
+fn what_a_shared_mount_holds_stays_mounted() {
+    let dir = tempfile::tempdir().unwrap();
+    record(dir.path(), "ext4", "echo a > a; sync a");
+    let here = dir.path().display();
+    let explore = "crash explore run.log --disk nvme-awun=4K --max-states 1";
+    let check = format!("-- sh -c 'mkdir -p m; mount --rbind {here}/host m'");
+    for command in [
+        format!("{explore} {check}"),
+        format!("{explore} --recover kernel {check}"),
+        format!("-q crash record other.log {check}"),
+    ] {
+        // Machines as systemd sets them up.
+        let script = format!(
+            "mkdir -p host; mount -t tmpfs none host; mount --make-shared host; mkdir host/sub
+             mount -t tmpfs none host/sub; echo kept > host/sub/file
+             $IOPATH {command}; status=$?
+             test \"$(cat host/sub/file)\" = kept && exit $status"
+        );
+        let words = ["unshare", "-m", "bash", "-c", &script];
+        let output = run(&words, dir.path(), Some(dir.path()));
+        let done = if command.contains("explore") { 75 } else { 0 };
+        assert_eq!(output.status.code(), Some(done), "{command}: {}", shown(&output));
+    }
+}
+
+/// Whoever gave root a log had a set-user-ID program of root; a FIFO of two names ended the
+/// exploration; a message with the directory of the check was another kind in each run.
+#[test]
+fn a_tree_holds_nothing_that_harms() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = "cp /usr/bin/id x; chown 65534 x; chmod 4755 x; mkfifo p; ln p q; sync x .";
+    let log = record(dir.path(), "ext4", program);
+    let check = "test ! -e x || { test ! -u x || exit 1; echo \"$PWD/x\"; exit 2; }";
+    let looks = || {
+        let (code, found) = explore(&log, &["--", "sh", "-c", check]);
+        assert_eq!(code, Some(1), "{found}");
+        let findings = found["findings"].as_array().unwrap();
+        assert_eq!(findings.len(), 1, "{found}");
+        let message = findings[0]["message"].as_str().unwrap();
+        assert!(message.starts_with("check: exit status 2: "), "{found}");
+        message.chars().filter(|c| !c.is_ascii_digit()).collect::<String>()
+    };
+    assert_eq!(looks(), looks());
+}
+
+/// An older log was emptied by a recording that could not begin.
+#[test]
+fn a_recording_that_cannot_begin_leaves_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "echo a > a; sync a");
+    let whole = std::fs::read(&log).unwrap();
+    let record =
+        ["crash", "record", &log, "--kernel", "--kernel-options", "nonsense", "--", "true"];
+    let output = iopath(&record);
+    assert_eq!(output.status.code(), Some(125), "{}", shown(&output));
+    assert_eq!(std::fs::read(&log).unwrap(), whole);
+}
+
+/// A recording went on as long as somebody else looked into the mount.
+#[test]
+fn a_recording_ends_where_others_look_into_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("run.log").display().to_string();
+    let at = dir.path().join("at").display().to_string();
+    let program = format!(
+        "echo a > a; sync a; pwd > '{at}.new'; mv '{at}.new' '{at}'; while test ! -e '{at}.go'; do
+         sleep 0.01; done"
+    );
+    let mut record = Command::new(IOPATH);
+    record.args(["-q", "crash", "record", &log, "--", "sh", "-c", &program]);
+    let mut record = record.spawn().unwrap();
+    while !Path::new(&at).exists() {
+        std::thread::yield_now();
+    }
+    let held = std::fs::File::open(std::fs::read_to_string(&at).unwrap().trim()).unwrap();
+    std::fs::write(format!("{at}.go"), "").unwrap();
+    assert_eq!(record.wait().unwrap().code(), Some(0));
+    drop(held);
+}
+
+/// With the umask of a hardened machine a command that becomes another user could not mark.
+#[test]
+fn marks_do_not_depend_on_the_umask() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("run.log").display().to_string();
+    let become_nobody = NOBODY.join(" ");
+    let script = format!(
+        "umask 077; nobody='{become_nobody}'
+         \"$IOPATH\" crash record '{log}' -- $nobody sh -c 'echo x > $IOPATH_CRASH_MARKS' &&
+         \"$IOPATH\" crash explore '{log}' -- $nobody sh -c 'cat $IOPATH_CRASH_MARKS'"
+    );
+    let output = run(&["sh", "-c", &script], Path::new("/"), Some(Path::new("/dev/shm")));
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    let log = crash::Log::open(Path::new(&log)).unwrap();
+    assert_eq!(log.marks(log.len()), ["x"]);
 }
 
 /// The keys of an object, and of all objects in it but the options of a plan.

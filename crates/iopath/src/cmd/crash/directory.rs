@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use crash::host::{self, IMAGE, MOUNT, PREFIX};
@@ -32,6 +31,8 @@ impl Scratch {
         let dir = parent.join(host::own_name());
         let made = interrupt::unless_ended(|| {
             fs::create_dir(&dir)?;
+            // Whatever the umask is, who becomes another user may go through; nobody may list it.
+            fs::set_permissions(&dir, fs::Permissions::from_mode(0o711))?;
             let lock = File::open(&dir)?;
             // Where the file system has no locks, what is left is not removed by others.
             let _locked = lock.try_lock();
@@ -81,7 +82,7 @@ pub fn remove_left(parent: Option<&Path>) {
 fn made_by(name: &str) -> Option<(i32, Option<&str>)> {
     let (pid, rest) = name.strip_prefix(PREFIX)?.split_once('-')?;
     let (word, rest) = rest.split_once('-')?;
-    u64::from_str_radix(word, 16).ok()?;
+    word.parse::<u64>().ok()?;
     let (number, ending) = match rest.split_once('.') {
         Some((number, ending)) => (number, Some(ending)),
         None => (rest, None),
@@ -96,13 +97,7 @@ fn made_by(name: &str) -> Option<(i32, Option<&str>)> {
 /// # Errors
 /// Something cannot be unmounted; then nothing is removed. Something cannot be removed.
 pub fn remove(dir: &Path) -> io::Result<()> {
-    for place in fuse::mounts_below(dir)? {
-        fuse::unmount(&place, true)?;
-        eprintln!("iopath: {}: was left mounted; it is unmounted", place.display());
-    }
-    if let Some(place) = fuse::mounts_below(dir)?.first() {
-        return Err(io::Error::other(format!("{} is mounted", place.display())));
-    }
+    unmount_below(dir)?;
     let removed = fs::remove_dir_all(dir).or_else(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
             open_up(dir)?;
@@ -113,6 +108,20 @@ pub fn remove(dir: &Path) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
+    }
+}
+
+/// Unmounts what is mounted below a directory, and says so.
+///
+/// # Errors
+/// Something cannot be unmounted.
+pub fn unmount_below(dir: &Path) -> io::Result<()> {
+    for place in fuse::unmount_below(dir)? {
+        eprintln!("iopath: {}: was left mounted; it is unmounted", place.display());
+    }
+    match fuse::unmount_below(dir)?.first() {
+        Some(place) => Err(io::Error::other(format!("{}: mounted again", place.display()))),
+        None => Ok(()),
     }
 }
 
@@ -145,8 +154,8 @@ fn copy_left(image: &Path) {
         return;
     }
     if mount.exists() {
-        let mut umount = Command::new("umount");
-        let _none_is_mounted = umount.arg(&mount).stderr(Stdio::null()).status();
+        let _none_is_mounted = unmount_below(&mount);
+        let _none_is_mounted = fuse::unmount(&mount, true);
         if fs::remove_dir(&mount).is_err() {
             return;
         }

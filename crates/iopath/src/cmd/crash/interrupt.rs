@@ -2,7 +2,6 @@
 //! them goes, before the process ends.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crash::host::{MOUNT, own_prefix};
@@ -37,7 +36,8 @@ pub fn watch(signals: Signals, parent: Option<&Path>) {
         let signal = signals.wait();
         let _kept = GOING_ON.write();
         for _ in 0..LOOKS {
-            let children = children().into_iter().filter(|child| !child.zombie);
+            let children = children().into_iter();
+            let children = children.filter(|child| !child.zombie && child.is_ours());
             let running: Vec<Child> = children.collect();
             for child in &running {
                 let _it_may_lead_none = kill_process_group(child.pid, Signal::KILL);
@@ -64,8 +64,8 @@ fn remove(place: &Path) -> usize {
     paths.sort_by_key(|path| path.extension().is_none_or(|extension| extension != MOUNT));
     for path in &paths {
         if path.extension().is_some_and(|extension| extension == MOUNT) {
-            let mut umount = Command::new("umount");
-            let _none_is_mounted = umount.arg("-l").arg(path).stderr(Stdio::null()).status();
+            let _none_is_mounted = directory::unmount_below(path);
+            let _none_is_mounted = fuse::unmount(path, true);
             let _a_directory_may_stay = std::fs::remove_dir(path);
         } else if path.is_dir() {
             let _a_directory_may_stay = directory::remove(path);

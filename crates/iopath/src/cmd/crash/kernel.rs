@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, anyhow};
 use block::{Queue, QueueConfig};
@@ -14,7 +15,7 @@ use device::FaultDevice;
 use fuse::Mount;
 use rt::Cx;
 
-use super::directory::Scratch;
+use super::directory::{Scratch, unmount_below};
 use super::fault;
 use super::marks::Marks;
 use super::record::{Run, unmount_fuse};
@@ -67,6 +68,7 @@ pub fn record(
     let words = run.options.kernel_options.iter().map(|words| format!(",{words}"));
     let words = format!("loop{}", words.collect::<String>());
     let (wanted, adopting) = (run.options.fault.clone(), run.adopting.clone());
+    let begins = run.begins.clone();
     let running = cx.spawn("command", move |_cx| {
         let disk = below.join(std::str::from_utf8(NAME).expect("it is ASCII"));
         let mut mount = Command::new("mount");
@@ -74,11 +76,13 @@ pub fn record(
         let mounted = host::run(&mut mount).map_err(|error| anyhow!(error));
         let status = mounted.and_then(|()| {
             fault::begin_on(&faults, &wanted);
+            begins.store(true, Ordering::SeqCst);
             let status = passing.run(&mut command);
             adopting.end();
             if at_once {
                 recorder.finish()?;
             }
+            let _none_is_mounted = unmount_below(&dir);
             let unmounted = host::unmount(&dir);
             if unmounted.is_err() {
                 // The log ends here: what the others still do is nobody's.

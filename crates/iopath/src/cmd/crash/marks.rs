@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
+use crash::host::own_name;
 use crash::{Recorder, mark};
 use rt::{Cx, JoinHandle};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -36,11 +37,10 @@ impl Places {
         if fifo.symlink_metadata().is_ok_and(|there| there.file_type().is_fifo()) {
             std::fs::remove_file(&fifo).with_context(|| shown(&fifo))?;
         }
-        mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
-            .with_context(|| shown(&fifo))?;
-        open_to_all(&fifo)?;
-        let lines = File::options().read(true).write(true).open(&fifo);
-        let lines = lines.with_context(|| shown(&fifo))?;
+        let made = make_fifo(&fifo);
+        let lines = made.inspect_err(|_| {
+            let _it_is_no_use = std::fs::remove_file(&socket);
+        })?;
         Ok(Places { socket, listener, fifo, lines })
     }
 
@@ -49,8 +49,10 @@ impl Places {
         let Places { socket, listener, fifo, lines } = self;
         let ended = Arc::new(AtomicBool::new(false));
         let listening = listen(cx, recorder, listener, ended.clone());
-        let reading = read_fifo(cx, recorder, lines);
-        Marks { socket, fifo, ended, listening, reading }
+        // No other line is like it.
+        let end = format!("\u{1}end of {}", own_name());
+        let reading = read_fifo(cx, recorder, lines, end.clone());
+        Marks { socket, fifo, ended, end, listening, reading }
     }
 }
 
@@ -60,6 +62,8 @@ pub struct Marks {
     fifo: PathBuf,
     /// No further clients.
     ended: Arc<AtomicBool>,
+    /// The line that ends the marks of the FIFO.
+    end: String,
     listening: JoinHandle<Result<()>>,
     reading: JoinHandle<Result<()>>,
 }
@@ -93,11 +97,8 @@ impl Marks {
         UnixStream::connect(&self.socket).context("ending the marks")?;
         self.listening.join(cx)?;
         // The reader may be at its line already; a second opener makes sure that this one is read.
-        std::fs::OpenOptions::new()
-            .write(true)
-            .open(&self.fifo)
-            .and_then(|mut fifo| fifo.write_all(format!("{END}\n").as_bytes()))
-            .context("ending the marks")?;
+        let mut fifo = File::options().write(true).open(&self.fifo).context("ending the marks")?;
+        fifo.write_all(format!("{}\n", self.end).as_bytes()).context("ending the marks")?;
         self.reading.join(cx)?;
         for place in [self.socket, self.fifo] {
             std::fs::remove_file(&place).with_context(|| place.display().to_string())?;
@@ -106,8 +107,13 @@ impl Marks {
     }
 }
 
-/// The line that ends the marks of the FIFO.
-const END: &str = "\u{1}end of the recording";
+/// Makes a FIFO and opens it.
+fn make_fifo(path: &Path) -> Result<File> {
+    let shown = || path.display().to_string();
+    mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).with_context(shown)?;
+    open_to_all(path)?;
+    File::options().read(true).write(true).open(path).with_context(shown)
+}
 
 /// Whoever comes to it may leave marks, whatever the umask is: a command may become another user.
 fn open_to_all(path: &Path) -> Result<()> {
@@ -151,7 +157,12 @@ fn take(recorder: &Recorder, mut stream: &UnixStream) -> std::io::Result<()> {
 }
 
 /// Takes marks from a FIFO.
-fn read_fifo(cx: &mut Cx, recorder: &Arc<Recorder>, file: File) -> JoinHandle<Result<()>> {
+fn read_fifo(
+    cx: &mut Cx,
+    recorder: &Arc<Recorder>,
+    file: File,
+    end: String,
+) -> JoinHandle<Result<()>> {
     let mut lines = BufReader::new(file);
     let recorder = recorder.clone();
     cx.spawn("marks of the fifo", move |_cx| {
@@ -164,7 +175,7 @@ fn read_fifo(cx: &mut Cx, recorder: &Arc<Recorder>, file: File) -> JoinHandle<Re
             let text = String::from_utf8_lossy(&line);
             let text = text.trim_end_matches('\n');
             // The last mark may have no end of its line.
-            match text.strip_suffix(END) {
+            match text.strip_suffix(&*end) {
                 Some("") => return Ok(()),
                 Some(text) => {
                     recorder.mark(text);

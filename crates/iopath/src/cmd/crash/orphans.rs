@@ -4,11 +4,17 @@
 //! gives it to this process, the subreaper. It is known by the environment of its check, in which
 //! the path of the marks is its own; where it has cleared that, by its age: it was started before
 //! all checks that run.
+//!
+//! A shell that becomes this program by `exec` leaves it children, and the first process of a
+//! PID namespace gets everybody's: those are left alone, and then only the environment counts.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
+use crash::host::own_prefix;
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
@@ -53,27 +59,43 @@ pub struct Child {
     /// Nobody here waits for it: it is neither a check, each of which leads a group in our session,
     /// nor a helper, in our group.
     adopted: bool,
+    /// It is in our group: a program that we run for ourselves.
+    helps: bool,
     start: u64,
 }
 
 impl Child {
     fn new(pid: Pid, stat: &Stat, own: &Stat) -> Child {
         let leads = stat.group == pid.as_raw_nonzero().get() && stat.session == own.session;
-        let adopted = stat.group != own.group && !leads;
-        Child { pid, zombie: stat.zombie, adopted, start: stat.start }
+        let helps = stat.group == own.group;
+        Child { pid, zombie: stat.zombie, adopted: !helps && !leads, helps, start: stat.start }
     }
 
-    /// Its environment has this line.
-    fn has(&self, line: &[u8]) -> bool {
+    /// Its environment has a variable for which this holds.
+    fn has(&self, is: impl Fn(&[u8]) -> bool) -> bool {
         let path = format!("/proc/{}/environ", self.pid.as_raw_nonzero());
         // Of somebody else's process it cannot be read.
         let environment = std::fs::read(path).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == line)
+        environment.split(|byte| *byte == 0).any(is)
     }
 
-    fn end(&self) {
-        let _it_may_have_ended = kill_process(self.pid, Signal::KILL);
+    /// It is of a check or command of this process: by its environment where others may have left
+    /// children here, too.
+    pub fn is_ours(&self) -> bool {
+        let own = own_prefix().as_bytes();
+        let names_us = |variable: &[u8]| {
+            variable.starts_with(NAMES) && variable.windows(own.len()).any(|part| part == own)
+        };
+        !shared() || self.has(names_us)
+    }
+
+    /// Kills it and takes its status; false where it cannot be killed: it is another user's.
+    fn end(&self) -> bool {
+        if kill_process(self.pid, Signal::KILL) == Err(Errno::PERM) {
+            return false;
+        }
         let _somebody_may_have_asked = waitpid(Some(self.pid), WaitOptions::empty());
+        true
     }
 }
 
@@ -87,6 +109,8 @@ impl Adopting {
     /// # Errors
     /// The kernel refuses.
     pub fn begin() -> Result<Adopting> {
+        let here = children().iter().map(|child| (child.pid, child.start)).collect();
+        let _only_once = INHERITED.set(here);
         set_child_subreaper(Some(getpid())).context("adopting what checks leave running")?;
         Ok(Adopting(()))
     }
@@ -94,11 +118,11 @@ impl Adopting {
     /// Ends all that is left, which no one waits for. Blocks until it is gone.
     pub fn end(&self) {
         for _ in 0..ROUNDS {
-            let left: Vec<Child> = children().into_iter().filter(|child| !child.zombie).collect();
-            if left.is_empty() {
+            let left = children().into_iter().filter(|child| !child.zombie && child.is_ours());
+            let left: Vec<Child> = left.collect();
+            if left.iter().filter(|child| child.end()).count() == 0 {
                 break;
             }
-            left.iter().for_each(Child::end);
         }
     }
 }
@@ -109,7 +133,18 @@ impl Drop for Adopting {
     }
 }
 
-/// The children of this process, also those that it has adopted.
+/// How the names of our variables begin.
+const NAMES: &[u8] = b"IOPATH_CRASH_";
+
+/// The children that this process had when it began, and when they were started.
+static INHERITED: OnceLock<Vec<(Pid, u64)>> = OnceLock::new();
+
+/// Has this process children that are nobody's here, or may it get such?
+fn shared() -> bool {
+    std::process::id() == 1 || INHERITED.get().is_some_and(|inherited| !inherited.is_empty())
+}
+
+/// The children of this process, also those that it has adopted, but for those that it had before.
 pub fn children() -> Vec<Child> {
     // Not by getsid(2): in a PID namespace whose first process joined a session from outside, ours
     // has the number 0, which is no process.
@@ -120,7 +155,8 @@ pub fn children() -> Vec<Child> {
         let name = entry.file_name().into_string().ok()?;
         let pid = Pid::from_raw(name.parse().ok()?)?;
         let stat = Stat::of(&name)?;
-        (stat.parent == parent).then(|| Child::new(pid, &stat, &own))
+        let inherited = INHERITED.get().is_some_and(|all| all.contains(&(pid, stat.start)));
+        (stat.parent == parent && !inherited).then(|| Child::new(pid, &stat, &own))
     };
     processes.filter_map(child).collect()
 }
@@ -153,9 +189,15 @@ pub fn end(marks: &Path, alone: bool) {
                 if child.adopted {
                     let _gone = waitpid(Some(child.pid), WaitOptions::NOHANG);
                 }
-            } else if child.adopted && (alone || child.start < first) || child.has(&line) {
-                child.end();
-                ended += 1; // What it had started is ours now.
+                continue;
+            }
+            let left = match alone {
+                true => !child.helps,
+                false => child.adopted && child.start < first,
+            };
+            if left && !shared() || child.has(|variable| variable == line) {
+                // What it had started is ours now.
+                ended += u32::from(child.end());
             }
         }
         if ended == 0 {

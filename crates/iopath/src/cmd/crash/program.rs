@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{ErrorKind, PipeReader, Read};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -175,12 +176,13 @@ impl Program {
                 Err(_) => open = false,
             }
         };
-        if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
-            // What the check left running must not outlive its state.
-            let _nobody_left =
-                rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let group = rustix::process::Pid::from_child(child);
+        // What the check left running must not outlive its state.
+        let killed = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        // One that has become another user's cannot be ended, nor waited for.
+        if status.is_some() || killed != Err(rustix::io::Errno::PERM) {
+            let _it_has_ended = child.wait();
         }
-        let _it_has_ended = child.wait();
         Ok((said, status))
     }
 }
@@ -207,14 +209,20 @@ impl Program {
     pub fn judge_mounted(&self, dir: &Path, state: &State) -> Result<(), Refusal> {
         let scratch = Scratch::new(self.parent.as_deref()).map_err(no_room)?;
         let marks = self.marks(&scratch, state)?;
-        self.run(dir, &marks, state, true)
+        let judged = self.run(dir, &marks, state, true);
+        super::directory::unmount_below(dir)
+            .map_err(|error| Refusal::host(dir.display(), error))?;
+        judged
     }
 
     /// A file with the marks of a state.
     fn marks(&self, scratch: &Scratch, state: &State) -> Result<PathBuf, Refusal> {
         let marks = scratch.path("marks");
         let lines: String = state.marks().iter().map(|mark| format!("{mark}\n")).collect();
-        std::fs::write(&marks, lines).map_err(|error| no_room(at(&marks, error)))?;
+        let readable = std::fs::Permissions::from_mode(0o644);
+        std::fs::write(&marks, lines)
+            .and_then(|()| std::fs::set_permissions(&marks, readable))
+            .map_err(|error| no_room(at(&marks, error)))?;
         Ok(marks)
     }
 }

@@ -5,12 +5,14 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
 use base::Nanos;
 use block::Device;
 use clap::Args;
 use crash::host::own_name;
+use crash::output::WhenReady;
 use crash::watch::Watched;
 use crash::{Header, Kind, MountOptions, Recorder};
 use device::{FaultDevice, MemoryDevice};
@@ -122,7 +124,10 @@ fn record(app: &mut App, options: &Options) -> Result<ExitCode> {
         Some(_) => std::env::temp_dir().join(format!("{}.log", own_name())),
         None => options.log.clone(),
     };
-    let log = crash::log::create(&path).with_context(|| path.display().to_string())?;
+    let log = crash::log::open(&path).with_context(|| path.display().to_string())?;
+    // An older log is there until the command begins.
+    let begins = Arc::new(AtomicBool::new(false));
+    let log = WhenReady::new(log, begins.clone());
     let shown: Vec<_> = options.command.iter().map(|word| word.to_string_lossy()).collect();
     let header = Header {
         file_system: kind.to_string(),
@@ -134,8 +139,13 @@ fn record(app: &mut App, options: &Options) -> Result<ExitCode> {
     let recorder = Recorder::new(app.cx, device, Box::new(BufWriter::new(log)), header)?;
     let recorder = Arc::new(recorder);
     settle(app.cx, &recorder);
-    let run =
-        Run { options, words, passing: passing.clone(), adopting: Arc::new(Adopting::begin()?) };
+    let run = Run {
+        options,
+        words,
+        passing: passing.clone(),
+        adopting: Arc::new(Adopting::begin()?),
+        begins,
+    };
     let status = match options.kernel {
         true => kernel::record(app.cx, &recorder, kind, &scratch, &run)?,
         false => ours(app.cx, &recorder, kind, &mounting, &scratch, &run)?,
@@ -205,8 +215,10 @@ fn ours(
     let fs =
         kind.mount_with(cx, faults.clone(), mounting).map_err(|error| anyhow!("mount: {error}"))?;
     let fs = fault::begin(Watched::new(fs, recorder.clone()), &faults, &options.fault);
-    let dir = scratch.path("mount");
-    std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
+    let (dir, control) = (scratch.path("mount"), scratch.path("control"));
+    for dir in [&dir, &control] {
+        std::fs::create_dir(dir).with_context(|| dir.display().to_string())?;
+    }
     let marks = Marks::begin(cx, recorder, scratch.path("marks.socket"), scratch.path("marks"))?;
     // Each call reaches the file system when it is made: the log has the order of the program, and
     // with faults a call fails itself. A command of root may become somebody else.
@@ -216,11 +228,16 @@ fn ours(
     let mount = Mount::new(cx, fs.clone(), &dir, &how, None)?;
     let mut command = run.command_in(&dir, &marks);
     let passing = run.passing.clone();
-    let adopting = run.adopting.clone();
+    let (adopting, begins) = (run.adopting.clone(), run.begins.clone());
     let running = cx.spawn("command", move |_cx| {
+        begins.store(true, Ordering::SeqCst);
         let status = passing.run(&mut command);
         adopting.end();
-        unmount_fuse(&dir);
+        if super::directory::unmount_below(&dir).is_err() || fuse::unmount(&dir, false).is_err() {
+            // Somebody else uses it, who loses it.
+            let _only_root_may = fuse::abort(&dir, &control);
+            unmount_fuse(&dir);
+        }
         status
     });
     let served = mount.run(cx, None, || Ok(()));
@@ -247,6 +264,8 @@ pub(super) struct Run<'a> {
     pub(super) passing: Arc<Passing>,
     /// Ends what it leaves running.
     pub(super) adopting: Arc<Adopting>,
+    /// The command begins: the log takes the place of an older one.
+    pub(super) begins: Arc<AtomicBool>,
 }
 
 impl Run<'_> {
