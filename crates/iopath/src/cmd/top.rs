@@ -14,7 +14,9 @@ use anyhow::{Context, Result, anyhow};
 use base::Nanos;
 use clap::Args;
 use console::{Key, Term};
+use fuse::Signals;
 use rt::Cx;
+use rustix::process::{Signal, getpid, kill_process};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use self::view::View;
@@ -31,7 +33,7 @@ before it. The p99 is a bound: at most twice too high.
 
 Keys: q or Escape ends it.
 
-Exit status: 0 ended by the user, 1 nobody answers (any more).
+Exit status: 0 ended by a key, 1 nobody answers (any more), 128 + N ended by signal N.
 
 Examples:
   iopath mount --metrics 9478 disk.img /mnt ; iopath top /mnt
@@ -73,6 +75,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let term = Term::stdout();
     let _restored = shown.then(Modes::keep);
     if shown {
+        watch_signals(app.cx);
         watch_keys(app.cx, &term, &ended);
         draw(&term, &first)?;
     }
@@ -141,11 +144,28 @@ fn wait(cx: &mut Cx, interval: Nanos, ended: &AtomicBool) -> bool {
     !ended.load(Ordering::Relaxed)
 }
 
+/// From now on a signal gives the terminal back before it ends the process. Call it before there is
+/// any other thread.
+fn watch_signals(cx: &mut Cx) {
+    let (signals, modes) = (Signals::block(), Modes::keep());
+    cx.spawn("signals", move |_cx| {
+        let signal = signals.wait();
+        drop(modes);
+        std::process::exit(128 + signal as i32);
+    });
+}
+
 fn watch_keys(cx: &mut Cx, term: &Term, ended: &Arc<AtomicBool>) {
     let (term, ended) = (term.clone(), ended.clone());
     cx.spawn("keys", move |_cx| {
-        // Ctrl-C is a signal as ever.
-        while !matches!(term.read_key(), Ok(Key::Char('q' | 'Q') | Key::Escape) | Err(_)) {}
+        loop {
+            match term.read_key_raw() {
+                Ok(Key::Char('q' | 'Q') | Key::Escape) | Err(_) => break,
+                // A signal as ever, but to the process: this thread holds it back.
+                Ok(Key::CtrlC) if kill_process(getpid(), Signal::INT).is_err() => break,
+                Ok(_) => {}
+            }
+        }
         ended.store(true, Ordering::Relaxed);
     });
 }

@@ -1,16 +1,18 @@
 //! Metrics of mounts and servers: what is scraped is what was done. Needs root, and /dev/fuse.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
 
 use base::{Errno, Nanos};
 use iopath::metrics::{ATTRIBUTE, Measured, OPERATIONS, Requests};
 use rt::{World, WorldConfig};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::{LocalModes, tcgetattr};
 use serde_json::Value;
 use testkit::memfs::MemFs;
 use vfs::{FileSystem, FileType, NewNode};
@@ -273,9 +275,10 @@ fn top_shows_a_mount_once() {
     }
 }
 
-/// On a terminal, `top` ends where the mount does, and the terminal has its modes back.
+/// On a terminal, `top` ends where the server does, by a signal, and by Ctrl-C; the terminal has
+/// its modes back.
 #[test]
-fn top_gives_the_terminal_back_when_the_mount_dies() {
+fn top_gives_the_terminal_back() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (image, socket, metrics) = (path("a.img"), path("nbd"), path("metrics"));
@@ -287,8 +290,28 @@ fn top_gives_the_terminal_back_when_the_mount_dies() {
     let mut server = Running(server.expect("it starts"));
     let mut first = [0; 16];
     server.0.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("it serves");
+    for signal in [Signal::TERM, Signal::HUP] {
+        let status = top_on_a_terminal(&metrics, |top, _keyboard| {
+            kill_process(top, signal).expect("a signal");
+        });
+        assert_eq!(status, 128 + signal.as_raw());
+    }
+    let press = |key: &'static [u8]| {
+        move |_top, keyboard: &mut ChildStdin| keyboard.write_all(key).expect("a key")
+    };
+    assert_eq!(top_on_a_terminal(&metrics, press(b"\x03")), 130);
+    assert_eq!(top_on_a_terminal(&metrics, press(b"q")), 0);
+    assert_eq!(top_on_a_terminal(&metrics, |_top, _keyboard| drop(server)), 1);
+}
+
+/// The status of a `top` that is ended on a terminal that it reads keys from. The terminal has the
+/// same modes before and after.
+fn top_on_a_terminal(metrics: &str, end: impl FnOnce(Pid, &mut ChildStdin)) -> i32 {
     let program = env!("CARGO_BIN_EXE_iopath");
-    let line = format!("stty -a; '{program}' top '{metrics}'; echo; echo status $?; stty -a");
+    let line = format!(
+        "stty -a; tty; sh -c 'echo $$; exec \"{program}\" top \"{metrics}\"'; \
+         status=$?; echo; echo status $status; stty -a"
+    );
     let script = Command::new("script")
         .args(["-q", "-c", &line, "/dev/null"])
         .env("TERM", "xterm")
@@ -296,7 +319,7 @@ fn top_gives_the_terminal_back_when_the_mount_dies() {
         .stdout(Stdio::piped())
         .spawn();
     let mut script = Running(script.expect("apt-get install bsdutils"));
-    let _keyboard = script.0.stdin.take();
+    let mut keyboard = script.0.stdin.take().expect("a pipe");
     let mut said = Vec::new();
     let mut stdout = script.0.stdout.take().expect("a pipe");
     let is_shown = |said: &[u8]| said.windows(9).any(|bytes| bytes == b"operation");
@@ -305,7 +328,15 @@ fn top_gives_the_terminal_back_when_the_mount_dies() {
         stdout.read_exact(&mut byte).expect("it shows the view");
         said.push(byte[0]);
     }
-    drop(server);
+    let shown = String::from_utf8_lossy(&said).replace('\r', "");
+    let mut lines = shown.lines().skip_while(|line| !line.starts_with("/dev/"));
+    let terminal = File::open(lines.next().expect("a terminal")).expect("it opens");
+    let top = lines.next().and_then(|line| line.parse().ok()).and_then(Pid::from_raw);
+    // It may still be on its way to the keys.
+    while tcgetattr(&terminal).expect("modes").local_modes.contains(LocalModes::ICANON) {
+        std::thread::yield_now();
+    }
+    end(top.expect("its process"), &mut keyboard);
     stdout.read_to_end(&mut said).expect("it ends");
     let said = String::from_utf8_lossy(&said).replace('\r', "");
     let modes = |text: &str| {
@@ -315,4 +346,5 @@ fn top_gives_the_terminal_back_when_the_mount_dies() {
     let (before, after) = said.split_once("status ").expect("it ended");
     assert!(!modes(before).is_empty(), "{said}");
     assert_eq!(modes(before), modes(after), "{said}");
+    after.lines().next().and_then(|line| line.parse().ok()).expect("a status")
 }
