@@ -24,7 +24,7 @@ impl Image {
 
     /// Repairs the file system; the image must be open for writing, and not be mounted. Before the
     /// first write the new file `undo` holds the old content of every block that changes;
-    /// `iopath undo` puts it back. Where nothing is wrong there is no such file. Returns what was
+    /// [`Image::undo`] puts it back. Where nothing is wrong there is no such file. Returns what was
     /// done.
     ///
     /// A repair that was cut is finished by calling this again with its undo file.
@@ -57,6 +57,20 @@ impl Image {
         })
         .map_err(|error| self.undoing(error))?;
         Ok(plan)
+    }
+
+    /// Puts back what [`Image::repair`] changed, byte for byte; the image must be open for writing,
+    /// and not be mounted. One that was cut may be repeated.
+    ///
+    /// # Errors
+    /// `EROFS`; `EINVAL` where the file is no undo file, or the image is not as the repair has left
+    /// it: nothing was written then. The device failed while it was written: call it again.
+    pub fn undo(&self, undo: impl AsRef<Path>) -> Result<()> {
+        if self.queue.info().read_only {
+            return Err(Error::new(&self.place, Errno::EROFS));
+        }
+        let mut undo = UndoFile::open(undo.as_ref()).map_err(|error| self.undoing(error))?;
+        self.enter("undo", |cx| undo.undo(cx, &self.queue)).map_err(|error| self.undoing(error))
     }
 
     /// Finishes what the undo file says was begun; leaves a finished one alone.

@@ -49,6 +49,11 @@ fn a_damaged_image_is_repaired_once() {
         assert!(!done.findings.is_empty() && undo.exists(), "{format:?}");
         assert!(image.check().unwrap().clean, "{format:?}");
         assert!(image.repair(&undo).unwrap().is_clean(), "it was done before");
+        assert_eq!(image.undo(&other).unwrap_err().errno(), Errno::EINVAL);
+        image.undo(&undo).unwrap();
+        assert!(fs::read(&path).unwrap() == damaged, "all is as before, {format:?}");
+        fs::remove_file(&undo).unwrap();
+        assert_eq!(image.repair(&undo).unwrap(), done);
         let mounted = image.fs().unwrap();
         assert_eq!(mounted.read("/d/f").unwrap(), [7; 10_000]);
         mounted.unmount().unwrap();
