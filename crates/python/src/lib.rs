@@ -22,6 +22,7 @@ mod fs;
 mod list;
 mod make;
 mod path;
+mod repair;
 mod slot;
 mod stat;
 
@@ -42,6 +43,8 @@ mod _native {
     use super::list::Names;
     #[pymodule_export]
     use super::make::{check, mkfs};
+    #[pymodule_export]
+    use super::repair::{repair, repair_plan, undo};
 
     /// For `os.register_at_fork`: the handles of the parent are none of this process.
     #[pyfunction]

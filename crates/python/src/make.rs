@@ -1,4 +1,4 @@
-//! Making and checking images.
+//! Making, opening and checking images.
 
 use ext4::FsType;
 use image::Image;
@@ -66,14 +66,17 @@ pub fn check(
     path: Given,
     partition: Option<u32>,
 ) -> PyResult<(bool, Vec<String>, u64)> {
-    let report = call::run(py, path.0.as_os_str(), || {
-        let options = Image::options();
-        let options = match partition {
-            Some(number) => options.partition(number),
-            None => options,
-        };
-        options.open(&path.0)?.check()
-    })?;
+    let report = call::run(py, path.0.as_os_str(), || open(&path, false, partition)?.check())?;
     let findings = report.findings.iter().map(ToString::to_string).collect();
     Ok((report.clean, findings, report.more))
+}
+
+/// Opens an image, or a partition of it; it is not mounted.
+pub fn open(path: &Given, write: bool, partition: Option<u32>) -> Result<Image, image::Error> {
+    let options = Image::options().write(write);
+    let options = match partition {
+        Some(number) => options.partition(number),
+        None => options,
+    };
+    options.open(&path.0)
 }

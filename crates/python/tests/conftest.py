@@ -1,5 +1,6 @@
 """Images to test on. Every one that is written is judged by e2fsck or xfs_repair at the end."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,4 +44,19 @@ def host(tmp_path: Path) -> Path:
     """A directory of the host, for the same calls as on an image."""
     folder = tmp_path / "host"
     folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with results of the lab: `report.json` and its runs as lines, `drawn.json`."""
+    folder = tmp_path_factory.mktemp("lab")
+    program = os.environ["IOPATH_BIN"]  # Of `cargo xtask python`.
+    for line in (
+        "dio-boundary-sata --seeds 1..5 --json report.json --results runs.jsonl",
+        "today --case alone --variant none --variant kyber --seeds 1 --json drawn.json",
+    ):
+        command = [program, "lab", "--quiet", "run", *line.split()]
+        done = subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=False)
+        assert done.returncode in (0, 3), line  # 3: a figure lies outside of its range.
     return folder

@@ -1,6 +1,7 @@
 """The examples of the pages run, and the README's."""
 
 import re
+import shutil
 from pathlib import Path
 
 import extxfs
@@ -12,11 +13,12 @@ PAGES = [CRATE / "README.md", CRATE.parents[1] / "docs/python.md"]
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_blocks_of_a_page_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All blocks of a page run one after the other in one folder, except for those that name a
     place of this machine."""
     monkeypatch.chdir(tmp_path)
+    shutil.copy(results / "report.json", tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     blocks = [block for block in blocks if "/srv/" not in block]
     assert blocks

@@ -11,7 +11,23 @@ _Stat: TypeAlias = tuple[
     int, int, int, int, int, int, tuple[int, int, int], int, int, int
 ]
 
-__all__ = ["CorruptError", "File", "Fs", "Names", "__version__", "check", "forked", "mkfs"]
+_Planned: TypeAlias = tuple[
+    list[tuple[str, str, str, str, str | None, bool]], list[str], int, int
+]
+
+__all__ = [
+    "CorruptError",
+    "File",
+    "Fs",
+    "Names",
+    "__version__",
+    "check",
+    "forked",
+    "mkfs",
+    "repair",
+    "repair_plan",
+    "undo",
+]
 
 __version__: str
 
@@ -99,4 +115,7 @@ def mkfs(
     overwrite: bool,
 ) -> None: ...
 def check(path: _Path, partition: int | None) -> tuple[bool, list[str], int]: ...
+def repair_plan(path: _Path, partition: int | None) -> _Planned: ...
+def repair(path: _Path, undo: _Path, partition: int | None) -> _Planned: ...
+def undo(path: _Path, undo: _Path, partition: int | None) -> None: ...
 def forked() -> None: ...
