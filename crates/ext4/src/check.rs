@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use base::FsBlock;
 use block::{DeviceError, Queue};
-use rt::Cx;
+use rt::{Cx, Meter};
 use vfs::check::{Holder, Watch};
 
 use crate::format::{Geometry, GroupDesc, RawSuper};
@@ -77,11 +77,19 @@ pub struct CheckOptions {
     pub journal: Option<JournalDevice>,
     /// How many tasks look at it at once; None: one for each processor, where it is large.
     pub tasks: Option<usize>,
+    /// Counts what is done: inodes, directories, bitmaps.
+    pub meter: Meter,
 }
 
 impl Default for CheckOptions {
     fn default() -> CheckOptions {
-        CheckOptions { replay: true, findings_max: 10_000, journal: None, tasks: None }
+        CheckOptions {
+            replay: true,
+            findings_max: 10_000,
+            journal: None,
+            tasks: None,
+            meter: Meter::default(),
+        }
     }
 }
 
@@ -168,16 +176,20 @@ fn passes(
     let mut checker = Checker::new(io, raw, geometry, findings);
     checker.watch = watch;
     checker.io.set_tasks(options.tasks);
+    checker.io.meter = options.meter.clone();
     let mut counted = None;
     if checker.groups()? {
+        checker.begin_with_inodes();
         checker.system_inodes()?;
         checker.inodes()?;
         checker.system_files()?;
         checker.quota()?;
         checker.xattr_references();
         checker.large_values()?;
+        checker.go_on_with_directories();
         checker.directories()?;
         checker.links();
+        checker.go_on_with_bitmaps();
         checker.summary()?;
         counted = Counted::of(&mut checker);
     }

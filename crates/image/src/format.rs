@@ -87,7 +87,8 @@ impl Format {
             }
             #[cfg(feature = "xfs")]
             Format::Xfs => {
-                let options = xfs::CheckOptions { recover: replay, findings_max };
+                let options =
+                    xfs::CheckOptions { recover: replay, findings_max, ..Default::default() };
                 xfs::check(cx, queue, &options).map(Summary::from)
             }
         }

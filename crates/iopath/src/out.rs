@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rt::Meter;
 use serde_json::Value;
 
 use crate::log::{self, Level};
@@ -152,19 +153,22 @@ impl Progress {
     }
 
     /// Shows `message`, and how long the rest takes where the part `done`, of 1, took that long.
-    pub fn count(&mut self, message: String, done: f64) {
-        const STEPS: f64 = 1000.0;
+    pub fn count(&self, message: String, done: f64) {
+        count(&self.bar, message, done);
+    }
+
+    /// Shows what it counts as [`Progress::count`] does; counts nothing where nobody sees it.
+    pub fn meter(&self) -> Meter {
         if self.bar.is_hidden() {
-            return;
+            return Meter::default();
         }
-        if self.bar.length().is_none() {
-            let template = "{spinner} {prefix} {msg}, {percent}%, {eta} left [{elapsed}]";
-            let style = ProgressStyle::with_template(template);
-            self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-            self.bar.set_length(STEPS as u64);
-        }
-        self.bar.set_position((done * STEPS) as u64);
-        self.bar.set_message(message);
+        let bar = self.bar.clone();
+        Meter::new(move |step| count(&bar, step.what.to_owned(), step.part()))
+    }
+
+    /// Takes the display away while `work` uses the terminal.
+    pub fn beside<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.bar.suspend(work)
     }
 
     /// Takes the display away; returns names and bytes.
@@ -172,6 +176,21 @@ impl Progress {
         self.bar.finish_and_clear();
         (self.names, self.bytes)
     }
+}
+
+fn count(bar: &ProgressBar, message: String, done: f64) {
+    const STEPS: f64 = 1000.0;
+    if bar.is_hidden() {
+        return;
+    }
+    bar.set_message(message);
+    if bar.length().is_none() {
+        let template = "{spinner} {prefix} {msg}, {percent}%, {eta} left [{elapsed}]";
+        let style = ProgressStyle::with_template(template);
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        bar.set_length(STEPS as u64);
+    }
+    bar.set_position((done * STEPS) as u64);
 }
 
 /// The reader of our output went away, as `head` does: no failure of ours.

@@ -11,9 +11,9 @@ use ext4::format::{Geometry, GroupDesc, InodeValues, RawSuper};
 use ext4::{CheckOptions, Counted, Rule};
 use rt::Cx;
 
-use crate::RepairError;
 use crate::plan::{Decisions, Finding, Plan};
 use crate::view::View;
+use crate::{PlanOptions, RepairError};
 
 mod alloc;
 mod attributes;
@@ -107,9 +107,12 @@ pub struct Fs<'a> {
 pub fn plan(
     cx: &mut Cx,
     queue: &Arc<Queue>,
+    options: &PlanOptions,
     decide: &mut dyn FnMut(&Finding) -> bool,
 ) -> Result<Plan, RepairError> {
-    let mut fs = Fs::open(View::new(cx, queue), Decisions::new(decide))?;
+    let mut view = View::new(cx, queue);
+    view.meter = options.meter.clone();
+    let mut fs = Fs::open(view, Decisions::new(decide))?;
     let (mut left, light) = fs.judge()?;
     if let Some(light) = light.filter(|_| !left.is_empty())
         && fs.take_counts(light)?
@@ -165,7 +168,8 @@ impl<'a> Fs<'a> {
     /// What the check says about the state that the plan would leave, and whether that is light.
     fn judge(&mut self) -> Result<(Vec<String>, Option<Light>), DeviceError> {
         let (_, queue) = self.view.overlay()?;
-        let options = CheckOptions { findings_max: FINDINGS_MAX, ..CheckOptions::default() };
+        let meter = self.view.meter.clone();
+        let options = CheckOptions { findings_max: FINDINGS_MAX, meter, ..CheckOptions::default() };
         let (report, counted) = ext4::check_counting(self.view.cx(), &queue, &options)?;
         self.suspects = Suspects::default();
         for finding in &report.findings {

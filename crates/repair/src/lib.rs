@@ -47,7 +47,7 @@ mod xfs;
 use std::sync::Arc;
 
 use block::{DeviceError, Queue};
-use rt::Cx;
+use rt::{Cx, Meter};
 
 pub use apply::apply;
 pub use ext4::format::extent::FileRun;
@@ -86,10 +86,13 @@ pub enum RepairError {
 }
 
 /// What a plan may do beside what is always right.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct PlanOptions {
     /// A log of XFS that cannot be replayed is made empty; else there is no plan.
     pub zero_log: bool,
+    /// Counts what is done. Checks and rounds of passes follow each other, each from its
+    /// beginning; how many is not known before.
+    pub meter: Meter,
 }
 
 /// Plans the repair of the file system behind `queue`. `decide` is asked once
@@ -116,10 +119,10 @@ pub fn plan_with(
     decide: &mut dyn FnMut(&Finding) -> bool,
 ) -> Result<Plan, RepairError> {
     if xfs::is_here(cx, queue)? {
-        return xfs::plan(cx, queue, options, decide);
+        return xfs::plan(cx, queue, &options, decide);
     }
-    match ext::plan(cx, queue, decide) {
-        Err(RepairError::NoSuperblock) => xfs::plan(cx, queue, options, decide),
+    match ext::plan(cx, queue, &options, decide) {
+        Err(RepairError::NoSuperblock) => xfs::plan(cx, queue, &options, decide),
         planned => planned,
     }
 }

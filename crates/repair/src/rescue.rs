@@ -83,7 +83,7 @@ fn queue_of(cx: &Cx, device: Arc<dyn Device>) -> Arc<Queue> {
 fn plan_of(cx: &mut Cx, holes: &Arc<Holes>) -> Result<Plan, RepairError> {
     let queue = queue_of(cx, holes.clone());
     // Nothing is written: what a log holds that cannot be replayed is not lost by that.
-    plan_with(cx, &queue, PlanOptions { zero_log: true }, &mut |_| true)
+    plan_with(cx, &queue, PlanOptions { zero_log: true, ..PlanOptions::default() }, &mut |_| true)
 }
 
 /// The device with the changes of a plan over it.

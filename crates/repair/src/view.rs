@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::{FsBlock, Page, Sector};
 use block::{BioFlags, DeviceError, Overlay, Queue};
-use rt::Cx;
+use rt::{Cx, Meter};
 
 use crate::plan::Change;
 
@@ -25,13 +25,16 @@ pub struct View<'a> {
     changes: BTreeMap<u64, Box<[u8]>>,
     /// What was read last: first block and content.
     ahead: Option<(u64, Page)>,
+    /// Counts what is done of the plan.
+    pub meter: Meter,
 }
 
 impl<'a> View<'a> {
     /// Without changes, in blocks of 1 KiB.
     pub fn new(cx: &'a mut Cx, queue: &'a Arc<Queue>) -> View<'a> {
         let bytes = queue.info().bytes();
-        View { cx, queue, block_size: 1024, bytes, changes: BTreeMap::new(), ahead: None }
+        let (changes, meter) = (BTreeMap::new(), Meter::default());
+        View { cx, queue, block_size: 1024, bytes, changes, ahead: None, meter }
     }
 
     /// Changes the unit. Nothing is changed yet.

@@ -114,10 +114,12 @@ pub fn is_here(cx: &mut Cx, queue: &Arc<Queue>) -> Result<bool, DeviceError> {
 pub fn plan(
     cx: &mut Cx,
     queue: &Arc<Queue>,
-    options: PlanOptions,
+    options: &PlanOptions,
     decide: &mut dyn FnMut(&Finding) -> bool,
 ) -> Result<Plan, RepairError> {
-    let mut fs = Fs::open(View::new(cx, queue), options)?;
+    let mut view = View::new(cx, queue);
+    view.meter = options.meter.clone();
+    let mut fs = Fs::open(view, options.zero_log)?;
     if fs.log_emptied {
         fs.heal()?;
         fs.renew_log();
@@ -191,10 +193,10 @@ fn lossy(
 
 impl<'a> Fs<'a> {
     /// The superblock, restored where it must be, and the log recovered.
-    fn open(view: View<'a>, options: PlanOptions) -> Result<Fs<'a>, RepairError> {
+    fn open(view: View<'a>, zero_log: bool) -> Result<Fs<'a>, RepairError> {
         let mut fs = super_block::open(view)?;
         fs.note_cycle(fs.raw.sb_lsn.get());
-        fs.recover_log(options.zero_log)?;
+        fs.recover_log(zero_log)?;
         fs.reread()?;
         Ok(fs)
     }
@@ -212,7 +214,8 @@ impl<'a> Fs<'a> {
     /// counted otherwise.
     fn judge(&mut self) -> Result<(Vec<String>, Vec<Count>), DeviceError> {
         let (_, queue) = self.view.overlay()?;
-        let options = CheckOptions { recover: true, findings_max: FINDINGS_MAX };
+        let meter = self.view.meter.clone();
+        let options = CheckOptions { recover: true, findings_max: FINDINGS_MAX, meter };
         let (report, counts) = xfs::check_counting(self.view.cx(), &queue, &options)?;
         self.suspects = Suspects::default();
         for finding in &report.findings {

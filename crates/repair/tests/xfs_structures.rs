@@ -207,7 +207,7 @@ fn a_log_that_cannot_be_read_is_given_up_only_when_asked() {
     }
     let refused = plan(&device).expect_err("no plan").to_string();
     assert!(refused.contains("--zero-log"), "{refused}");
-    let options = repair::PlanOptions { zero_log: true };
+    let options = repair::PlanOptions { zero_log: true, ..Default::default() };
     let planned = rt::testing::world(|cx| {
         let queue = support::queue(cx, device.clone());
         repair::plan_with(cx, &queue, options, &mut |_| true).expect("a plan")

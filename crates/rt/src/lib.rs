@@ -53,6 +53,7 @@ mod exit;
 #[cfg(target_os = "linux")]
 mod files;
 mod ioprio;
+mod meter;
 mod real;
 mod runtime;
 mod sync;
@@ -70,6 +71,7 @@ pub use exit::OnIocExit;
 #[cfg(target_os = "linux")]
 pub use files::{spawn_apart, write_pages};
 pub use ioprio::{IoClass, IoPriority, ParseIoPriorityError};
+pub use meter::{Meter, Step};
 pub use runtime::Runtime;
 pub use sync::channel::{Channel, Closed, TryRecvError, TrySendError};
 pub use sync::completion::Completion;

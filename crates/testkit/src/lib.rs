@@ -22,6 +22,7 @@
 //! - [`trials`]: what is tried on each format;
 //! - [`packed`]: images that are kept compressed;
 //! - [`timed`]: devices in memory behind the times of a modelled one;
+//! - [`steps`]: what a meter has reported;
 //! - [`walks`]: paths by kept walks and by walks anew;
 //! - [`read_many`]: many small files read at once;
 //! - [`manifest`]: one line per name, for comparing trees.
@@ -54,6 +55,7 @@ pub mod oracle;
 pub mod packed;
 pub mod paths;
 pub mod read_many;
+pub mod steps;
 pub mod timed;
 pub mod trials;
 pub mod twin;

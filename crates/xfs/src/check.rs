@@ -35,6 +35,7 @@ mod holders;
 mod inodes;
 mod links;
 mod parents;
+mod progress;
 mod quota;
 mod realtime;
 mod rule;
@@ -52,17 +53,19 @@ use groups::Group;
 const MEMORY: u64 = 64 << 20;
 
 /// How to check.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct CheckOptions {
     /// Replay a dirty log into memory first; otherwise such a file system is not looked at.
     pub recover: bool,
     /// How many findings to keep; the rest is counted.
     pub findings_max: usize,
+    /// Counts what is done: groups, inodes, then owners and names.
+    pub meter: rt::Meter,
 }
 
 impl Default for CheckOptions {
     fn default() -> CheckOptions {
-        CheckOptions { recover: true, findings_max: 10_000 }
+        CheckOptions { recover: true, findings_max: 10_000, meter: rt::Meter::default() }
     }
 }
 
@@ -126,6 +129,8 @@ struct Checker<'a> {
     section_claims: Vec<Vec<Rmap>>,
     /// These btrees, by the inodes that hold their roots.
     section_trees: BTreeMap<u64, tree::Content>,
+    /// Counts inodes, and what else there is in proportion to them.
+    meter: rt::Meter,
 }
 
 /// Checks a file system without changing it. Parks on reads.
@@ -198,10 +203,14 @@ fn run(
     let summed = writable || Arc::ptr_eq(queue, &device);
     let reader = mount::reader(&device, geometry, MEMORY);
     let mut checker = Checker::new(cx, reader, raw, findings);
+    checker.meter = options.meter.clone();
+    checker.begin_with_groups();
     checker.backups()?;
     checker.headers()?;
     checker.find_quota()?;
+    checker.go_on_with_inodes();
     checker.inode_pass()?;
+    checker.go_on_with_owners();
     checker.note_holders(watch);
     checker.block_pass();
     checker.realtime_pass()?;
@@ -213,6 +222,7 @@ fn run(
     if summed {
         checker.summary();
     }
+    checker.meter.add(u64::MAX);
     Ok((checker.findings.report(), checker.counts))
 }
 
@@ -272,15 +282,14 @@ fn read_super(
 
 impl<'a> Checker<'a> {
     fn new(cx: &'a mut Cx, reader: Reader, raw: RawSuper, findings: Findings) -> Checker<'a> {
-        let count = reader.geometry.ag_count as usize;
-        let groups = reader.geometry.realtime.group_count() as usize;
         Checker {
+            claims: vec![Vec::new(); reader.geometry.ag_count as usize],
+            section_claims: vec![Vec::new(); reader.geometry.realtime.group_count() as usize],
             cx,
             reader,
             raw,
             findings,
             groups: Vec::new(),
-            claims: vec![Vec::new(); count],
             inodes: BTreeMap::new(),
             names: Vec::new(),
             parents: parents::Parents::default(),
@@ -291,8 +300,8 @@ impl<'a> Checker<'a> {
             usage: quota::Counted::new(),
             quota_inos: [None; 3],
             realtime: realtime::Claims::new(),
-            section_claims: vec![Vec::new(); groups],
             section_trees: BTreeMap::new(),
+            meter: rt::Meter::default(),
         }
     }
 

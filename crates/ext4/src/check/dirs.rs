@@ -189,7 +189,9 @@ impl Checker<'_> {
                 names = HashSet::default();
             }
             names.clear();
+            let weight = self.dirs[dir].weight();
             names = self.directory(dir, names)?;
+            self.io.meter.add(weight);
         }
         Ok(())
     }

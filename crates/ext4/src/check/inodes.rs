@@ -230,6 +230,7 @@ impl Checker<'_> {
                     }
                 }
                 done += part;
+                self.io.meter.add(part * u64::from(self.g.inodes_per_block));
             }
         }
         Ok(())

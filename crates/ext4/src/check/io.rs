@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{FsBlock, Page, Sector};
 use block::{DeviceError, Queue};
-use rt::Cx;
+use rt::{Cx, Meter};
 
 /// Bytes that one read asks for at most.
 const READ_MAX: u64 = 256 << 10;
@@ -21,12 +21,15 @@ pub struct Io<'a> {
     pub tasks: usize,
     /// Inodes that are worth a task of their own.
     pub worth: u64,
+    /// Counts inodes, or what takes as long.
+    pub meter: Meter,
 }
 
 impl<'a> Io<'a> {
     /// Blocks are taken as 1 KiB until [`Io::set_block_size`].
     pub fn new(cx: &'a mut Cx, queue: &'a Arc<Queue>) -> Io<'a> {
-        Io { cx, queue, block_size: 1024, tasks: 1, worth: WORTH }
+        let meter = Meter::default();
+        Io { cx, queue, block_size: 1024, tasks: 1, worth: WORTH, meter }
     }
 
     /// So many tasks, or one for each processor where the file system is large. In virtual time,

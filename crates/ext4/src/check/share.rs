@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use block::{DeviceError, Queue};
-use rt::JoinHandle;
+use rt::{JoinHandle, Meter};
 
 use super::dirs::{DirRecord, Subdirectory};
 use super::findings::{CheckReport, Findings};
@@ -19,7 +19,14 @@ use super::{BlockMap, Checker, LargeValues, Policies, Usage, XattrBlocks};
 use crate::format::{Geometry, GroupDesc, RawSuper};
 
 /// Inodes that take as long as a block of a directory.
-const OF_BLOCK: u64 = 64;
+pub const OF_BLOCK: u64 = 64;
+
+impl DirRecord {
+    /// How long it takes, in inodes.
+    pub fn weight(&self) -> u64 {
+        (self.len() + 1) * OF_BLOCK
+    }
+}
 
 /// What a checker begins with.
 struct Seed {
@@ -28,12 +35,14 @@ struct Seed {
     g: Geometry,
     descs: Vec<Option<GroupDesc>>,
     findings_max: usize,
+    meter: Meter,
 }
 
 impl Seed {
     fn checker<'a>(self, cx: &'a mut rt::Cx, queue: &'a Arc<Queue>) -> Checker<'a> {
         let mut io = Io::new(cx, queue);
         io.set_block_size(self.g.block_size);
+        io.meter = self.meter;
         let findings = Findings::new(self.findings_max);
         let mut checker = Checker::new(io, self.raw, self.g, findings);
         checker.descs = self.descs;
@@ -89,7 +98,28 @@ impl Checker<'_> {
             g: self.g.clone(),
             descs: self.descs.clone(),
             findings_max: self.findings.max(),
+            meter: self.io.meter.clone(),
         }
+    }
+
+    /// Reports that the work begins. How large the directories are is not known yet.
+    pub fn begin_with_inodes(&self) {
+        let inodes: u64 =
+            (0..self.g.groups_count).map(|group| u64::from(self.inodes_to_read(group))).sum();
+        let dirs = self.descs.iter().flatten().map(|desc| u64::from(desc.used_dirs).min(inodes));
+        let all = inodes + (2 * dirs.sum::<u64>() + u64::from(self.g.groups_count)) * OF_BLOCK;
+        self.io.meter.begin("inodes", all);
+    }
+
+    /// Reports that the inodes are done; what is left are the directories and the bitmaps.
+    pub fn go_on_with_directories(&self) {
+        let dirs: u64 = self.dirs.iter().map(DirRecord::weight).sum();
+        self.io.meter.go_on("directories", dirs + u64::from(self.g.groups_count) * OF_BLOCK);
+    }
+
+    /// Reports that the bitmaps alone are left.
+    pub fn go_on_with_bitmaps(&self) {
+        self.io.meter.go_on("bitmaps", u64::from(self.g.groups_count) * OF_BLOCK);
     }
 
     /// The shares of all groups, one for each task.
@@ -162,7 +192,7 @@ impl Checker<'_> {
 
     /// The directories in shares, one for each task.
     pub fn dir_shares(&mut self) -> Vec<Vec<DirRecord>> {
-        let weights: Vec<u64> = self.dirs.iter().map(|dir| (dir.len() + 1) * OF_BLOCK).collect();
+        let weights: Vec<u64> = self.dirs.iter().map(DirRecord::weight).collect();
         let mut shares = Vec::new();
         for share in divide(&weights, self.io.tasks, self.io.worth).into_iter().rev() {
             shares.push(self.dirs.split_off(share.start));

@@ -5,6 +5,7 @@ use block::DeviceError;
 
 use super::Checker;
 use super::rule::Rule;
+use super::share::OF_BLOCK;
 use crate::format::{At, CorruptKind, FileKind, GroupDesc, GroupFlags};
 
 impl Checker<'_> {
@@ -143,6 +144,8 @@ impl Checker<'_> {
             let detail = format!("{}, counted {counted}", desc.used_dirs);
             self.findings.add(Rule::GroupDirectories, At::Group(group), detail);
         }
+        // They are the last that is counted of a group.
+        self.io.meter.add(OF_BLOCK);
     }
 
     /// How many inodes of a group to read: up to the last one that the bitmap marks, even where the

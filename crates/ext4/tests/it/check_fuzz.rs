@@ -135,6 +135,21 @@ fn mutated_images_never_panic_the_check() {
     }
 }
 
+/// Goal: a check reports how far it has come: never less than before, at the end all of it. Method:
+/// one task, and several at once, in an image with many directories.
+#[test]
+fn a_check_reports_how_far_it_has_come() {
+    let scratch = Scratch::new();
+    let image = base(&scratch, &["-t", "ext4"]);
+    for tasks in [1, 4] {
+        let (meter, steps) = testkit::steps::recorded();
+        let tasks = Some(tasks);
+        let report = image.check_with(&CheckOptions { meter, tasks, ..CheckOptions::default() });
+        assert!(report.is_clean(), "{:?}", report.findings);
+        steps.assert_whole(&["inodes", "directories", "bitmaps"]);
+    }
+}
+
 /// Goal: our verdict is e2fsck's. Method: one mutation at a time; print how often both call the
 /// image sound or both call it broken.
 #[test]

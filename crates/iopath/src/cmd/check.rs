@@ -55,16 +55,18 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         let storage = Storage::open(app, &target, false)?;
         let known = storage.must_be_known(app)?;
         let progress = app.out.progress("checking");
+        let meter = progress.meter();
         let (replay, findings_max) = (!options.no_replay, options.limit);
         let log = open_beside(app, BesideWord::Log, false)?;
         let report = match known {
             Known::Ext => {
                 let journal = journal_beside(app, false)?;
-                let options = ext4::CheckOptions { replay, findings_max, journal, tasks: None };
+                let options =
+                    ext4::CheckOptions { replay, findings_max, journal, tasks: None, meter };
                 ext4::check(app.cx, &storage.queue, &options).map(Summary::from)
             }
             Known::Xfs => {
-                let options = xfs::CheckOptions { recover: replay, findings_max };
+                let options = xfs::CheckOptions { recover: replay, findings_max, meter };
                 let found = xfs::check_beside(app.cx, &storage.queue, log.as_ref(), &options);
                 found.map(Summary::from)
             }

@@ -70,13 +70,15 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let target = TargetPath::parse(&options.target)?.target;
     let (storage, writable) = open(app, &target, !options.dry_run)?;
     finish_cut(app, &storage, writable)?;
+    let progress = app.out.progress("repair plan:");
     let mut decide = |finding: &Finding| match (options.preen, asks) {
         (true, _) => finding.safe,
-        (_, true) => ask(finding),
+        (_, true) => progress.beside(|| ask(finding)),
         _ => true,
     };
-    let plan_options = PlanOptions { zero_log: options.zero_log };
+    let plan_options = PlanOptions { zero_log: options.zero_log, meter: progress.meter() };
     let plan = repair::plan_with(app.cx, &storage.queue, plan_options, &mut decide);
+    progress.finish();
     let plan = plan.with_context(|| target.to_string())?;
     show(app, &target, &plan)?;
     let refusal = refusal(options, writable, &plan);

@@ -149,6 +149,35 @@ fn what_is_declined_on_a_terminal_stays() {
     testkit::judge::e2fsck(&place.join("disk.img")).unwrap_or_else(|text| panic!("{text}"));
 }
 
+/// Goal: a terminal sees how far a check or a plan has come, and how long the rest takes; with `-q`
+/// and `--json`, and where there is no terminal, nobody does.
+#[test]
+fn a_terminal_sees_the_time_left() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    for kind in ["ext4", "xfs"] {
+        ok(place, &format!("mkfs -q -F -t {kind} --size 400M disk.img"));
+        let shown = |line: &str| {
+            let command = format!("{} {line}", env!("CARGO_BIN_EXE_iopath"));
+            let output = bash_in(place, &format!("TERM=xterm script -qefc '{command}' /dev/null"));
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success() && text.contains("clean"), "{line}: {text}");
+            text
+        };
+        for (line, verb) in [("check disk.img", "checking"), ("repair -y disk.img", "repair plan:")]
+        {
+            let text = shown(line);
+            assert!(text.contains(verb) && text.contains("%, "), "{text}");
+            assert!(text.contains(" left ["), "{line}: {text}");
+            for option in ["-q", "--json"] {
+                let text = shown(&format!("{option} {line}"));
+                assert!(!text.contains(verb) && !text.contains(" left ["), "{text}");
+            }
+            assert!(!run(place, line, 0).contains(verb), "there is no terminal");
+        }
+    }
+}
+
 /// Goal: what others use is refused, and of what can only be read there is a plan. Method: a repair
 /// that waits for an answer, then a second one; a mount by the kernel; a loop device that is
 /// read-only.

@@ -103,7 +103,9 @@ impl Fs<'_> {
         self.tree = Tree::default();
         let all = self.inodes.iter().filter(|(_, inode)| inode.kind == FileKind::Directory);
         let all: Vec<u32> = all.map(|(&ino, _)| ino).collect();
+        self.view.meter.begin("reading directories", all.len() as u64);
         for ino in all {
+            self.view.meter.add(1);
             let content = self.content(ino, true)?;
             let mut wanted = false;
             for (rule, detail, loss) in by_rule(&content.problems) {

@@ -110,7 +110,9 @@ impl Fs<'_> {
     /// The device's.
     pub fn scan_inodes(&mut self) -> Result<(), DeviceError> {
         let size = self.g.inode_size as usize;
+        self.view.meter.begin("reading inodes", self.g.groups_count.into());
         for group in 0..self.g.groups_count {
+            self.view.meter.add(1);
             let count = self.inodes_to_read(group)?;
             let table = self.descs[group as usize].inode_table;
             let map = self.inode_bitmap(group)?;

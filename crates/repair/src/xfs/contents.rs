@@ -18,7 +18,9 @@ impl Fs<'_> {
     /// Reads all blocks of metadata that inodes own.
     pub fn read_contents(&mut self) -> Result<(), DeviceError> {
         let list: Vec<u64> = self.inodes.keys().copied().collect();
+        self.view.meter.begin("reading contents", list.len() as u64);
         for ino in list {
+            self.view.meter.add(1);
             let inode = &self.inodes[&ino];
             let (data, attr) = (inode.data.clone(), inode.attr.clone());
             match inode.core.file_type() {

@@ -62,7 +62,9 @@ impl Fs<'_> {
         let is_dir = |(_, inode): &(&u64, &super::inodes::Inode)| inode.core.file_type() == 0x4000;
         let list: Vec<u64> = self.inodes.iter().filter(is_dir).map(|(&ino, _)| ino).collect();
         let (mut weak, mut lost) = (Vec::new(), Vec::new());
+        self.view.meter.begin("reading directories", list.len() as u64);
         for ino in list {
+            self.view.meter.add(1);
             let mut found = Found::default();
             self.names_of(Ino(ino), &mut found)?;
             let suspect = self.suspects.inodes.get(&ino);

@@ -117,6 +117,7 @@ impl Checker<'_> {
                 (group.free.take(), group.refcounts.take(), group.rmaps.take());
             let region = Region::Group { ag, length: self.reader.geometry.ag_length(ag) };
             self.compare_claims(region, claims, free.as_deref(), counts, rmaps);
+            self.owners_are_compared();
         }
     }
 

@@ -86,6 +86,7 @@ impl Checker<'_> {
             self.free_space(ag, &mut group)?;
             self.inode_trees(ag, &mut group)?;
             self.groups.push(group);
+            self.group_is_read();
         }
         self.claim_log(&geometry);
         Ok(())

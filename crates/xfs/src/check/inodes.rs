@@ -44,6 +44,7 @@ impl Checker<'_> {
                         self.inode(ino, free)?;
                     }
                 }
+                self.meter.add(64);
             }
         }
         Ok(())

@@ -47,6 +47,21 @@ fn images_of_the_kernel_are_clean_for_both() {
     }
 }
 
+/// Goal: a check reports how far it has come: never less than before, at the end all of it.
+#[test]
+fn the_stages_of_a_check_are_reported() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let device = load(&filled(dir.path(), "-m rmapbt=1", 4096));
+    let (meter, steps) = testkit::steps::recorded();
+    let options = CheckOptions { meter, ..CheckOptions::default() };
+    let report = in_world(move |cx| {
+        let queue = queue(cx, device);
+        xfs::check(cx, &queue, &options).expect("the device works")
+    });
+    assert!(report.is_clean(), "{}", text_of(&report));
+    steps.assert_whole(&["groups", "inodes", "owners and names"]);
+}
+
 /// A defect: its name, the commands of `xfs_db` that make it, and a rule that must be told.
 type Defect = (&'static str, Vec<String>, Rule);
 

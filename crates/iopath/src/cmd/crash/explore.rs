@@ -323,7 +323,7 @@ fn explore(
     results: &mut Option<Results>,
 ) -> Result<Outcome> {
     let mut failed = None;
-    let mut shown = app.out.progress("states");
+    let shown = app.out.progress("states");
     let outcome = crash::explore(log, exploration, judge, &mut |outcome| {
         let (wrong, kinds) = (outcome.wrong, outcome.kinds.len());
         let message = format!("{}, {wrong} wrong in {kinds} ways", outcome.judged);
