@@ -107,8 +107,10 @@ pub fn open(path: &Path) -> Result<File, LogError> {
     let file = output::open(path, MAGIC).map_err(LogError::io("make the log"))?;
     // Where the file system has no locks nobody knows of another one.
     if let Err(TryLockError::WouldBlock) = file.try_lock() {
-        let busy =
-            std::io::Error::new(std::io::ErrorKind::ResourceBusy, "another recording writes to it");
+        let busy = std::io::Error::new(
+            std::io::ErrorKind::ResourceBusy,
+            "another recording or an exploration uses it",
+        );
         return Err(LogError::io("make the log")(busy));
     }
     Ok(file)

@@ -4,7 +4,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use rustix::process::set_parent_process_death_signal;
 
 /// What users and service managers send to end a program.
@@ -16,8 +16,10 @@ pub struct Signals(SigSet);
 impl Signals {
     /// Holds the signals back in this thread and in all that it starts from now on. Call it before
     /// there is any other thread. Programs that are started inherit it; see
-    /// [`reach`](Signals::reach).
+    /// [`reach`](Signals::reach). Their ends are reported, whatever our parent did about its own.
     pub fn block() -> Signals {
+        // SAFETY: no handler is installed; what there is by default stays.
+        let _known = unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) };
         let set = SigSet::from_iter(HELD);
         set.thread_block().expect("these signals can be blocked");
         Signals(set)

@@ -25,6 +25,8 @@ impl Log {
     /// It cannot be read; it is no log, one of another version, cut short or damaged.
     pub fn open(path: &Path) -> Result<Log, LogError> {
         let file = std::fs::File::open(path).map_err(LogError::io("open the log"))?;
+        // As long as it is open no recording takes its place; one may be under way.
+        let _recorded_now = file.try_lock_shared();
         Log::read(Source::File(file))
     }
 

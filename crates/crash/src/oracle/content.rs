@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use base::Ino;
 use rt::Cx;
+use vfs::walk::next_data;
 use vfs::{Attr, FileSystem};
 
 use super::history::{Base, Change, Edit, Moment, Object, Resize, Span, rights_of};
@@ -190,8 +191,19 @@ impl Oracle {
         if allowed.iter().any(unknown) || matches!(base, Some(Base::Unknown(_))) {
             return Ok(());
         }
+        // Zeroes are right there: then all holes are.
+        let zero = |change: &&Change| !matches!(change.edit, Edit::Write(_));
+        let ended =
+            |base: &Base| matches!(base, Base::Bytes(all) if all.len() as u64 <= part.start);
+        let zeroes = allowed.iter().any(zero) || base.is_some_and(ended);
         let mut at = part.start;
         while at < part.end {
+            if zeroes {
+                let data = next_data(cx, fs, asked.ino, at);
+                let data = data.map_err(|errno| format!("{}: {errno}", asked.path))?;
+                let Some(data) = data.filter(|data| data.start < part.end) else { break };
+                at = at.max(data.start - (data.start - at) % PART);
+            }
             let step = at..part.end.min(at + PART);
             let mut found = vec![0; (step.end - step.start) as usize];
             let read = fs.read(cx, asked.ino, at, &mut found);

@@ -597,6 +597,41 @@ fn marks_do_not_depend_on_the_umask() {
     assert_eq!(log.marks(log.len()), ["x"]);
 }
 
+/// The oracle read large holes byte by byte, and did not come to an end.
+#[test]
+fn the_oracle_passes_over_holes() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = "truncate -s 60G a; sync a
+                   printf end | dd of=a bs=1 seek=64424509437 conv=notrunc status=none; sync a
+                   echo over | dd of=a bs=4096 seek=1000 conv=notrunc status=none";
+    for (fs, rules) in [("ext4", "ext4"), ("xfs", "xfs")] {
+        let log = record(dir.path(), fs, program);
+        let (code, found) = explore(&log, &["--oracle", rules]);
+        assert_eq!(code, Some(0), "{fs}: {found}");
+    }
+}
+
+/// Where the parent ignores SIGCHLD, as some daemons do, no program's end was known.
+#[test]
+fn a_parent_may_ignore_its_children() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = r#"import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execvp(sys.argv[1], sys.argv[1:])
+"#;
+    let log = dir.path().join("run.log").display().to_string();
+    let words = ["python3", "-c", start, IOPATH, "crash"];
+    let record = ["record", &log, "--", "sh", "-c", "echo a > a; sync a"];
+    let output = run(&[&words[..], &record].concat(), dir.path(), None);
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    for more in [&[][..], &["--recover", "kernel", "--disk", "nvme-awun=4K", "--max-states", "2"]] {
+        let explore = [&words[..], &["explore", &log], more, &["--", "true"]].concat();
+        let output = run(&explore, dir.path(), Some(dir.path()));
+        let done = if more.is_empty() { 0 } else { 75 };
+        assert_eq!(output.status.code(), Some(done), "{}", shown(&output));
+    }
+}
+
 /// The keys of an object, and of all objects in it but the options of a plan.
 fn keys(value: &serde_json::Value, into: &mut std::collections::BTreeSet<String>) {
     match value {

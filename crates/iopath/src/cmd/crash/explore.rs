@@ -32,6 +32,7 @@ use super::results::{Plan, Results};
 use super::words;
 use crate::app::App;
 use crate::cmd::lab::parse_shard;
+use crate::confine::folder_of;
 use crate::text::printable;
 
 /// Visit the states that a power cut can leave
@@ -160,6 +161,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     // Before there is any other thread.
     interrupt::watch(Signals::block(), options.dir.as_deref());
     remove_left(options.dir.as_deref());
+    if place::address(&options.log).is_none() {
+        remove_left(Some(folder_of(&options.log)));
+    }
     let shown = options.log.display().to_string();
     let log = place::open_log(app, &options.log)?;
     if let Some(bytes) = log.cut_short() {

@@ -107,8 +107,9 @@ impl Adopting {
     /// Begins.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses, or does not show processes.
     pub fn begin() -> Result<Adopting> {
+        Stat::of("self").context("/proc is not there: iopath crash needs it to know processes")?;
         let here = children().iter().map(|child| (child.pid, child.start)).collect();
         let _only_once = INHERITED.set(here);
         set_child_subreaper(Some(getpid())).context("adopting what checks leave running")?;
