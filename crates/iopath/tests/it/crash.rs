@@ -434,8 +434,8 @@ fn a_signal_ends_the_command_and_not_the_log() {
     assert_eq!(code, Some(1), "before it was saved: {found}");
     let saved = "test -z \"$IOPATH_CRASH_LAST_MARK\" || test -s b";
     assert_eq!(explore(&log, &["--", "sh", "-c", saved]).0, Some(0));
-    let ended = iopath(&["crash", "record", &log, "--", "sh", "-c", "kill -HUP $$"]);
-    assert_eq!(ended.status.code(), Some(129), "{}", shown(&ended));
+    let ended = iopath(&["crash", "record", &log, "--", "sh", "-c", "kill -USR1 $$"]);
+    assert_eq!(ended.status.code(), Some(138), "{}", shown(&ended));
 }
 
 /// Of a recording that is killed there is what was synced a moment before.
