@@ -34,6 +34,9 @@ const BATCH: usize = 256;
 /// after each.
 const BATCH_TIME: Duration = Duration::from_secs(1);
 
+/// Blocks of a durable part above which a batch ends where it grows: it would be copied.
+const SHARED_BLOCKS: usize = 64 << 10;
+
 /// States that are judged together.
 struct Batch {
     waiting: Vec<Waiting>,
@@ -63,8 +66,6 @@ impl Batch {
         self.size = next.clamp(rayon::current_num_threads().min(BATCH), BATCH);
     }
 }
-/// Blocks of a durable part above which a batch ends where it grows: it would be copied.
-const SHARED_BLOCKS: usize = 64 << 10;
 
 /// What is explored, and how.
 #[derive(Clone, Debug)]

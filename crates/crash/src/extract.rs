@@ -12,6 +12,8 @@ use rt::Cx;
 use vfs::walk::next_data;
 use vfs::{Attr, FileSystem, FileType};
 
+use crate::tree::names;
+
 /// Bytes that are read at once.
 const PART: usize = 1 << 20;
 
@@ -75,15 +77,7 @@ impl Extract<'_> {
         // Set in the end, from below: in some of them nothing can be made.
         let mut modes = vec![(to.to_owned(), root.mode)];
         while let Some((ino, to, path)) = folders.pop() {
-            let mut names = Vec::new();
-            let listed = self.fs.readdir(cx, ino, 0, &mut |entry| {
-                if entry.name != b"." && entry.name != b".." {
-                    names.push(entry.name.to_vec());
-                }
-                true
-            });
-            listed.map_err(inside(&path))?;
-            for name in names {
+            for name in names(cx, self.fs, ino).map_err(inside(&path))? {
                 let child = format!("{path}/{}", String::from_utf8_lossy(&name));
                 let attr = self.fs.lookup(cx, ino, &name).map_err(inside(&child))?;
                 if child == "/lost+found" && attr.nlink == 2 && self.is_empty(cx, attr.ino) {

@@ -88,16 +88,6 @@ impl LogError {
     }
 }
 
-/// Makes the file of a log, as [`open`] does, and gives up an older log there.
-///
-/// # Errors
-/// As [`open`].
-pub fn create(path: &Path) -> Result<File, LogError> {
-    let file = open(path)?;
-    output::empty(&file).map_err(LogError::io("make the log"))?;
-    Ok(file)
-}
-
 /// Opens or makes the file of a log, and locks it as long as it is open. An older log there stays
 /// until the file is [emptied](output::empty); any other file is left alone.
 ///

@@ -28,14 +28,7 @@ pub fn tree_hash(cx: &mut Cx, fs: &dyn FileSystem) -> Result<u128, String> {
             let path = String::from_utf8_lossy(path).into_owned();
             move |errno: Errno| format!("{path}: {errno}")
         };
-        let mut names = Vec::new();
-        let listed = fs.readdir(cx, dir, 0, &mut |entry| {
-            if entry.name != b"." && entry.name != b".." {
-                names.push(entry.name.to_vec());
-            }
-            true
-        });
-        listed.map_err(failed(&path))?;
+        let mut names = names(cx, fs, dir).map_err(failed(&path))?;
         names.sort();
         for name in names {
             let mut child = path.clone();
@@ -67,6 +60,18 @@ pub fn tree_hash(cx: &mut Cx, fs: &dyn FileSystem) -> Result<u128, String> {
         }
     }
     Ok(hash.digest128())
+}
+
+/// The names of a directory but `.` and `..`. Parks.
+pub(crate) fn names(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut names = Vec::new();
+    fs.readdir(cx, dir, 0, &mut |entry| {
+        if entry.name != b"." && entry.name != b".." {
+            names.push(entry.name.to_vec());
+        }
+        true
+    })?;
+    Ok(names)
 }
 
 fn content(cx: &mut Cx, fs: &dyn FileSystem, ino: Ino, hash: &mut Xxh3) -> Result<(), Errno> {

@@ -12,6 +12,7 @@ use vfs::FileSystem;
 use crate::log::LogError;
 use crate::medium::Medium;
 use crate::recover::Kind;
+use crate::tree::names;
 
 /// Bytes of a medium, by their owners.
 #[derive(Default)]
@@ -64,16 +65,7 @@ impl Owners {
         while let Some((path, dir)) = folders.pop() {
             let shown = if path.is_empty() { "/" } else { &path };
             self.file(cx, fs, dir, &format!("directory block of {shown}"), false);
-            let mut names = Vec::new();
-            let listed = fs.readdir(cx, dir, 0, &mut |entry| {
-                if entry.name != b"." && entry.name != b".." {
-                    names.push(entry.name.to_vec());
-                }
-                true
-            });
-            if listed.is_err() {
-                continue;
-            }
+            let Ok(names) = names(cx, fs, dir) else { continue };
             for name in names {
                 let child = format!("{path}/{}", String::from_utf8_lossy(&name));
                 match fs.lookup(cx, dir, &name) {

@@ -2,8 +2,9 @@
 //! recovered by ours and by the kernel, and what clients of an NBD export write. Needs root, FUSE,
 //! loop devices and the tools that `cargo xtask judges` installs.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -236,24 +237,28 @@ fn a_disk_that_fails_is_met_on_the_kernels_file_systems() {
     assert!(shown(&output).contains("only what the disk does"), "{}", shown(&output));
 }
 
-/// What a client of an NBD export writes is a log, with its flushes and with marks.
-#[test]
-#[allow(clippy::disallowed_methods, reason = "the host's own programs are tested, in real time")]
-fn an_nbd_export_is_recorded() {
-    use std::io::{BufRead, BufReader};
-    let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).display().to_string();
-    let (image, log, socket) = (path("disk.img"), path("run.log"), path("sock"));
-    assert!(iopath(&["mkfs", "--size", "64M", &image]).status.success());
+/// A server of a recorded export, and its address.
+fn serve_recorded(log: &str, socket: &str, image: &str) -> (Child, String) {
     let mut server = Command::new(IOPATH)
-        .args(["serve", "nbd", "--write", "--record", &log, "--listen", &socket, &image])
+        .args(["serve", "nbd", "--write", "--record", log, "--listen", socket, image])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut line = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let url = line.trim().rsplit(' ').next().unwrap();
-    let writes = ["-c", "write -P 7 60M 8k", "-c", "flush", "-c", "write -P 9 61M 4k", url];
+    (server, line.trim().rsplit(' ').next().unwrap().to_owned())
+}
+
+/// What a client of an NBD export writes is a log, with its flushes and with marks.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the host's own programs are tested, in real time")]
+fn an_nbd_export_is_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (image, log, socket) = (path("disk.img"), path("run.log"), path("sock"));
+    assert!(iopath(&["mkfs", "--size", "64M", &image]).status.success());
+    let (mut server, url) = serve_recorded(&log, &socket, &image);
+    let writes = ["-c", "write -P 7 60M 8k", "-c", "flush", "-c", "write -P 9 61M 4k", &url];
     let wrote = Command::new("qemu-io").args(["-f", "raw"]).args(writes).output().unwrap();
     assert!(wrote.status.success(), "{}", shown(&wrote));
     let marked = Command::new(IOPATH)
@@ -276,7 +281,6 @@ fn an_nbd_export_is_recorded() {
 /// that was killed had left kept the next one from its place, and that one had emptied the log.
 #[test]
 fn a_blank_disk_gets_its_file_system_from_a_client() {
-    use std::io::{BufRead, BufReader};
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
     let (image, made, log, socket) = (path("a.img"), path("b.img"), path("run.log"), path("sock"));
@@ -284,16 +288,7 @@ fn a_blank_disk_gets_its_file_system_from_a_client() {
         std::fs::File::create(image).unwrap().set_len(size).unwrap();
     }
     testkit::judge::run_ok("mkfs.btrfs", &[&"-q", &made]);
-    let serve = || {
-        let mut server = Command::new(IOPATH)
-            .args(["serve", "nbd", "--write", "--record", &log, "--listen", &socket, &image])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        (server, line.trim().rsplit(' ').next().unwrap().to_owned())
-    };
+    let serve = || serve_recorded(&log, &socket, &image);
     let mark = |text: &str| {
         let mut mark = Command::new(IOPATH);
         mark.args(["crash", "mark", text]).env("IOPATH_CRASH_SOCKET", format!("{log}.socket"));

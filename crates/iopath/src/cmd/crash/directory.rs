@@ -1,5 +1,6 @@
 //! Temporary directories, and the trees that checks look at.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -48,19 +49,19 @@ impl Scratch {
     }
 }
 
-/// Where directories may have been made, without symlinks; `parent` is where the user wants them.
-pub fn places(parent: Option<&Path>) -> Vec<PathBuf> {
-    let mut places: Vec<PathBuf> = parent.map(Path::to_owned).into_iter().collect();
-    places.extend(std::env::var_os("TMPDIR").map(PathBuf::from));
-    places.extend([host::IN_MEMORY.into(), std::env::temp_dir()]);
-    places.into_iter().filter_map(|place| place.canonicalize().ok()).collect()
+/// Where directories may have been made, each once and without symlinks; `parents` are where the
+/// user wants them.
+pub fn places<'a>(parents: impl IntoIterator<Item = &'a Path>) -> BTreeSet<PathBuf> {
+    let parents = parents.into_iter().map(Path::to_owned);
+    let usual = [host::IN_MEMORY.into(), std::env::temp_dir()];
+    parents.chain(usual).filter_map(|place| place.canonicalize().ok()).collect()
 }
 
 /// Removes what processes that were killed have left: directories and copies of states of this user
 /// whose process is gone and which nobody has locked (it may live in another namespace of
 /// processes). What is mounted in them is unmounted before.
-pub fn remove_left(parent: Option<&Path>) {
-    let places = places(parent).into_iter();
+pub fn remove_left<'a>(parents: impl IntoIterator<Item = &'a Path>) {
+    let places = places(parents).into_iter();
     let entries = places.flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
     for entry in entries {
         let name = entry.file_name();

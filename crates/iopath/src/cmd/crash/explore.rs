@@ -160,10 +160,8 @@ pub const FOUND: u8 = 1;
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     // Before there is any other thread.
     interrupt::watch(Signals::block(), options.dir.as_deref());
-    remove_left(options.dir.as_deref());
-    if place::address(&options.log).is_none() {
-        remove_left(Some(folder_of(&options.log)));
-    }
+    let beside = place::address(&options.log).is_none().then(|| folder_of(&options.log));
+    remove_left(options.dir.as_deref().into_iter().chain(beside));
     let shown = options.log.display().to_string();
     let log = place::open_log(app, &options.log)?;
     if let Some(bytes) = log.cut_short() {
