@@ -53,7 +53,8 @@ fn a_damaged_image_is_repaired_once() {
         image.undo(&undo).unwrap();
         assert!(fs::read(&path).unwrap() == damaged, "all is as before, {format:?}");
         fs::remove_file(&undo).unwrap();
-        assert_eq!(image.repair(&undo).unwrap(), done);
+        // What is written holds the time, so only the findings are the same.
+        assert_eq!(image.repair(&undo).unwrap().findings, done.findings);
         let mounted = image.fs().unwrap();
         assert_eq!(mounted.read("/d/f").unwrap(), [7; 10_000]);
         mounted.unmount().unwrap();
