@@ -209,6 +209,9 @@ struct Checker<'a> {
     meta: BlockMap,
     /// All blocks in use, `meta` included.
     used: BlockMap,
+    /// Those that hold the content of files and nothing else, where files may share them
+    /// (`shared_blocks`).
+    shareable: Option<BlockMap>,
     inodes: InodeMap,
     dirs: Vec<DirRecord>,
     xattrs: XattrBlocks,
@@ -242,6 +245,7 @@ impl<'a> Checker<'a> {
             descs: Vec::new(),
             meta: BlockMap::new(&g),
             used: BlockMap::new(&g),
+            shareable: BlockMap::shareable(&g),
             inodes: InodeMap::new(&g),
             dirs: Vec::new(),
             xattrs: XattrBlocks::default(),

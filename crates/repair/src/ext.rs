@@ -36,7 +36,7 @@ mod system;
 mod totals;
 pub mod undelete;
 
-use bits::Bits;
+pub(crate) use bits::Bits;
 use connect::Tree;
 use counted::Light;
 use dirs::Name;

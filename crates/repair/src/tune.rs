@@ -21,6 +21,7 @@ use crate::volume::{EditError, Volume, refuse};
 
 mod journal;
 mod sums;
+mod unshare;
 
 /// Default mount options by their names in tune2fs(8): mask and bits.
 const MOUNT_OPTIONS: [(&str, u32, u32); 12] = [
@@ -54,7 +55,8 @@ const PLAIN: [(&str, bool, bool); 11] = [
 ];
 
 /// What a change of the features needs beside the bits.
-const REWRITTEN: [&str; 4] = ["metadata_csum", "uninit_bg", "metadata_csum_seed", "has_journal"];
+const REWRITTEN: [&str; 5] =
+    ["metadata_csum", "uninit_bg", "metadata_csum_seed", "has_journal", "shared_blocks"];
 
 /// What is done where errors are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,6 +149,9 @@ pub fn plan(
         },
         _ => {}
     }
+    if (old.ro_compat - new.ro_compat).contains(RoCompat::SHARED_BLOCKS) {
+        layout.unshare()?;
+    }
     if resum {
         layout.resum()?;
     }
@@ -237,7 +242,8 @@ fn features(raw: &mut RawSuper, g: &Geometry, options: &TuneOptions) -> Result<(
         }
         let plain = PLAIN.iter().find(|row| row.0 == name);
         let may = plain.is_some_and(|row| if clear { row.2 } else { row.1 });
-        if !may && !REWRITTEN.contains(&name) {
+        let rewritten = REWRITTEN.contains(&name) && (clear || name != "shared_blocks");
+        if !may && !rewritten {
             let done = if clear { "cleared" } else { "set" };
             return refuse(format!("feature {name} cannot be {done} here; see docs/tune.md"));
         }

@@ -83,8 +83,10 @@ impl<'a> Volume<'a> {
     /// Refuses what cannot be written, or not now.
     fn refuse_unclean(&mut self) -> Result<(), EditError> {
         let (access, reasons) = self.g.features.access();
-        if access != Access::ReadWrite {
-            let names: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+        // What files share moves for all of them.
+        let reasons = reasons.iter().filter(|reason| reason.name != "shared_blocks");
+        let names: Vec<String> = reasons.map(ToString::to_string).collect();
+        if access != Access::ReadWrite && !names.is_empty() {
             return refuse(names.join("; "));
         }
         let state = self.raw.s_state.get();

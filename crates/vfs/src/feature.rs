@@ -26,6 +26,12 @@ pub trait Word: Copy + Eq + Debug + 'static {
 
     /// What an unknown bit in this word allows.
     fn unknown(self) -> Access;
+
+    /// How to go on where this bit keeps a file system from being written; empty, or words that
+    /// follow a sentence.
+    fn advice(self, _bit: u32) -> &'static str {
+        ""
+    }
 }
 
 /// One known feature bit.
@@ -43,8 +49,12 @@ pub struct Feature<W> {
 
 /// A feature that keeps a file system from being read or written here. It is no corruption.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("feature {name} ({set:?} bit {bit}) is not supported for {}", self.wanted())]
-pub struct Unsupported<W: Debug> {
+#[error(
+    "feature {name} ({set:?} bit {bit}) is not supported for {}{}",
+    self.wanted(),
+    set.advice(*bit)
+)]
+pub struct Unsupported<W: Word> {
     /// Its name; `FEATURE_I21` and the like where the bit has none.
     pub name: String,
     /// The word it lives in.
@@ -55,7 +65,7 @@ pub struct Unsupported<W: Debug> {
     pub access: Access,
 }
 
-impl<W: Debug> Unsupported<W> {
+impl<W: Word> Unsupported<W> {
     fn wanted(&self) -> &'static str {
         if self.access == Access::ReadOnly { "writing" } else { "reading" }
     }

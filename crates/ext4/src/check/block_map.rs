@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::format::Geometry;
+use crate::format::features::RoCompat;
 
 /// The bits of a group, where one is set.
 type GroupMap = Option<Box<[u8]>>;
@@ -25,6 +26,12 @@ impl BlockMap {
             per_group: g.blocks_per_group.into(),
             blocks: g.blocks_count,
         }
+    }
+
+    /// No block, where files may have some in common.
+    pub fn shareable(g: &Geometry) -> Option<BlockMap> {
+        let shared = g.features.ro_compat.contains(RoCompat::SHARED_BLOCKS);
+        shared.then(|| BlockMap::new(g))
     }
 
     /// The pieces of a run, group by group: group, first bit, end bit, first block.

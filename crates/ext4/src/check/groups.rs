@@ -15,8 +15,8 @@ use crate::format::group_desc;
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR};
 use crate::format::{At, CorruptKind, Features, Geometry, GroupDesc, GroupFlags, RawSuper};
 
-/// Features that mounts may only read, but which change nothing that is checked here.
-const READABLE: &[&str] = &["read-only"];
+/// Features that mounts may only read, and whose file systems are checked.
+const READABLE: &[&str] = &["read-only", "shared_blocks"];
 
 /// Reads and checks the superblock. None where it is so wrong that nothing can follow.
 ///

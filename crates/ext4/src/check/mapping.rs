@@ -10,7 +10,7 @@ use super::Checker;
 use super::rule::Rule;
 use crate::format::checksum::{InodeSeed, stored_extent_block, u32_at};
 use crate::format::extent::{Extent, FileRun, Node};
-use crate::format::{At, CorruptKind, InodeFlags, InodeValues};
+use crate::format::{At, CorruptKind, FileKind, InodeFlags, InodeValues};
 
 /// What the walk over a file's map found.
 #[derive(Default)]
@@ -33,6 +33,8 @@ struct Walk {
     seed: InodeSeed,
     mapped: FileBlocks,
     keep_runs: bool,
+    /// Other files may have its data too.
+    shares: bool,
     /// The last cluster that was seen: its number in the file, and its first block.
     cluster: Option<(u64, u64)>,
 }
@@ -61,9 +63,7 @@ impl Checker<'_> {
         values: &InodeValues,
         keep_runs: bool,
     ) -> Result<FileBlocks, DeviceError> {
-        let seed = self.g.checksums.inode_seed(Ino(ino.into()), values.generation);
-        let mapped = FileBlocks { complete: true, ..FileBlocks::default() };
-        let mut walk = Walk { ino, seed, mapped, keep_runs, cluster: None };
+        let mut walk = self.begin(ino, values, keep_runs);
         if values.flags.contains(InodeFlags::EXTENTS) {
             let at = At::Inode(Ino(ino.into()));
             self.extent_node(&mut walk, &values.block, None, None, at)?;
@@ -85,20 +85,51 @@ impl Checker<'_> {
         Ok(walk.mapped)
     }
 
+    fn begin(&self, ino: u32, values: &InodeValues, keep_runs: bool) -> Walk {
+        Walk {
+            ino,
+            seed: self.g.checksums.inode_seed(Ino(ino.into()), values.generation),
+            mapped: FileBlocks { complete: true, ..FileBlocks::default() },
+            keep_runs,
+            shares: self.shareable.is_some() && values.kind() == Some(FileKind::Regular),
+            cluster: None,
+        }
+    }
+
     /// Takes blocks for a file, with all that lie in the same clusters; false where one of them has
     /// an owner already.
     pub fn claim(&mut self, ino: u32, start: u64, len: u64) -> bool {
         let ratio = u64::from(self.g.cluster_ratio);
         let end = (start + len).next_multiple_of(ratio);
         let start = start & !(ratio - 1);
-        let len = end - start;
-        let Some(block) = self.used.set(start, len) else { return true };
-        let at = At::Block(Ino(ino.into()), block);
-        if self.meta.get(block) {
-            self.findings.add(Rule::BlockIsMetadata, at, format!("in {start}+{len}"));
-        } else {
-            self.findings.add(Rule::BlockClaimedTwice, at, format!("in {start}+{len}"));
+        match self.used.set(start, end - start) {
+            Some(block) => self.taken(ino, block, start..end),
+            None => true,
         }
+    }
+
+    /// Takes blocks for the content of a file.
+    fn claim_content(&mut self, walk: &Walk, run: Range<u64>) {
+        let len = run.end - run.start;
+        let Some(shareable) = self.shareable.as_mut().filter(|_| walk.shares) else {
+            self.claim(walk.ino, run.start, len);
+            return;
+        };
+        let taken = run.clone().find(|&b| self.used.get(b) && !shareable.get(b));
+        shareable.set(run.start, len);
+        self.used.set(run.start, len);
+        if let Some(block) = taken {
+            self.taken(walk.ino, block, run);
+        }
+    }
+
+    /// Reports that a block of a run has an owner already.
+    fn taken(&mut self, ino: u32, block: u64, run: Range<u64>) -> bool {
+        let at = At::Block(Ino(ino.into()), block);
+        let detail = format!("in {}+{}", run.start, run.end - run.start);
+        let meta = self.meta.get(block);
+        let rule = if meta { Rule::BlockIsMetadata } else { Rule::BlockClaimedTwice };
+        self.findings.add(rule, at, detail);
         false
     }
 
@@ -119,7 +150,7 @@ impl Checker<'_> {
             None => {}
         }
         if from < to {
-            self.claim(walk.ino, from, to - from);
+            self.claim_content(walk, from..to);
         }
         walk.mapped.blocks += to - from;
         walk.cluster = Some(((extent.end() - 1) / ratio, to - ratio));
@@ -236,8 +267,8 @@ impl Checker<'_> {
             walk.mapped.complete = false;
             return Ok(());
         }
-        let alone = self.claim(walk.ino, block, 1);
         if levels == 0 {
+            self.claim_content(walk, block..block + 1);
             self.note_content(walk.ino, logical, block..block + 1);
             walk.mapped.blocks += 1;
             walk.push(logical, block, 1, false);
@@ -245,7 +276,7 @@ impl Checker<'_> {
         }
         walk.mapped.blocks += 1;
         self.note(walk.ino, "an indirect block", block);
-        if !alone {
+        if !self.claim(walk.ino, block, 1) {
             walk.mapped.complete = false;
             return Ok(());
         }

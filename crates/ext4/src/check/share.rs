@@ -126,7 +126,8 @@ impl Checker<'_> {
     pub fn inode_shares(&self) -> Vec<Range<u32>> {
         let weights: Vec<u64> =
             (0..self.g.groups_count).map(|group| self.inodes_to_read(group).into()).collect();
-        let tasks = if self.watch.is_empty() { self.io.tasks } else { 1 };
+        let alone = !self.watch.is_empty() || self.shareable.is_some();
+        let tasks = if alone { 1 } else { self.io.tasks };
         let shares = divide(&weights, tasks, self.io.worth);
         // What is known already must be in the first share, which this task looks at.
         let first = shares[0].end as u32;

@@ -43,6 +43,15 @@ impl Word for Set {
             Set::Compat | Set::RoCompat => Access::ReadOnly,
         }
     }
+
+    fn advice(self, bit: u32) -> &'static str {
+        let shared = self == Set::RoCompat && 1 << bit == RoCompat::SHARED_BLOCKS.bits();
+        if shared {
+            ": `iopath tune -O ^shared_blocks` gives every file blocks of its own"
+        } else {
+            ""
+        }
+    }
 }
 
 bitflags::bitflags! {
@@ -131,6 +140,8 @@ bitflags::bitflags! {
         const READONLY = 0x1000;
         /// Project quota.
         const PROJECT = 0x2000;
+        /// Files may have blocks in common.
+        const SHARED_BLOCKS = 0x4000;
         /// Some inodes carry a Merkle tree.
         const VERITY = 0x8000;
         /// The orphan file may hold entries.

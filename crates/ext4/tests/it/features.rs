@@ -220,6 +220,9 @@ fn row(feature: &Feature) -> String {
         }
         (Access::ReadWrite, false) => "the campaigns",
         (Access::ReadWrite, true) => "the campaigns; mke2fs's image against the kernel's mount",
+        (Access::ReadOnly, _) if feature.name == "shared_blocks" => {
+            "bit set; debugfs's image: checked, resized, and parted by `tune`"
+        }
         (Access::ReadOnly, true) => "bit set; mke2fs's image against the kernel's mount",
         (Access::Refused, true) => "bit set; mke2fs's image",
         (_, false) => "bit set",

@@ -24,9 +24,9 @@ use crate::target::TargetPath;
 #[command(after_help = "\
 Features of XFS are bigtime, nrext64 and exchange; there is no way back. Of ext2, ext3 and ext4
 these are set and, with ^, cleared: metadata_csum, uninit_bg, metadata_csum_seed, has_journal,
-fast_commit; and set: dir_index, large_dir, ea_inode, encrypt, extent, large_file, huge_file,
-dir_nlink, stable_inodes. What changes goes through an undo file, as a repair does. Nobody may have
-it mounted.
+fast_commit; cleared: shared_blocks (files get copies of what they share); and set: dir_index,
+large_dir, ea_inode, encrypt, extent, large_file, huge_file, dir_nlink, stable_inodes. What changes
+goes through an undo file, as a repair does. Nobody may have it mounted.
 
 Examples:
   iopath tune -L archive disk.img

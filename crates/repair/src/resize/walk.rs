@@ -78,6 +78,14 @@ impl Relayout<'_> {
                 self.inode(ino, &mut walk)?;
             }
         }
+        self.charge_all(walk)
+    }
+
+    /// Enters into the quota files what a walk has found.
+    ///
+    /// # Errors
+    /// The device's; a damaged quota file.
+    pub fn charge_all(&mut self, walk: Walk) -> Result<(), EditError> {
         for ((kind, id), bytes) in walk.charges {
             self.charge(kind, id, bytes)?;
         }
@@ -167,13 +175,13 @@ impl Relayout<'_> {
         walk: &mut Walk,
     ) -> Result<(), EditError> {
         let map = self.v.file_map(ino, values)?;
-        let (runs, nodes) = self.moved_map(&map);
-        let same = runs == map.runs && nodes == map.nodes;
+        let new = self.moved_map(&map);
+        let same = new == map;
         if !same && ino == BAD_BLOCKS_INO {
             return refuse("it has a list of bad blocks, some of which lie in the way");
         }
         let directory = values.kind() == Some(FileKind::Directory);
-        if directory && (!self.numbers.is_empty() || runs != map.runs) {
+        if directory && (!self.numbers.is_empty() || new.runs != map.runs) {
             self.directory(number, values, &map)?;
         } else if ino == self.v.g.orphan_file_ino {
             self.orphan_file(number, values, &map)?;
@@ -185,9 +193,25 @@ impl Relayout<'_> {
         if same && (number == ino || map.nodes.is_empty()) {
             return Ok(());
         }
+        self.write_map([ino, number], values, new, walk)
+    }
+
+    /// Writes the map of a file anew, into the nodes that it has and, where it is longer, more. The
+    /// inode has an old number and a new one.
+    ///
+    /// # Errors
+    /// No room.
+    pub fn write_map(
+        &mut self,
+        [ino, number]: [u32; 2],
+        values: &mut InodeValues,
+        map: FileMap,
+        walk: &mut Walk,
+    ) -> Result<(), EditError> {
+        let FileMap { runs, nodes } = map;
+        let seed = self.seed(number, values.generation);
         let before = nodes.len() as i64;
-        let (seed, extents) =
-            (self.seed(number, values.generation), values.flags.contains(InodeFlags::EXTENTS));
+        let extents = values.flags.contains(InodeFlags::EXTENTS);
         let mut store = Nodes { layout: self, spare: nodes.into_iter().rev().collect() };
         let (block, kept) = match extents {
             true => map_build::extents(&mut store, seed, &runs)?,
@@ -211,13 +235,13 @@ impl Relayout<'_> {
     }
 
     /// The runs and nodes of a map where they will be.
-    fn moved_map(&self, map: &FileMap) -> (Vec<FileRun>, Vec<u64>) {
+    fn moved_map(&self, map: &FileMap) -> FileMap {
         let mut runs = Vec::new();
         for run in &map.runs {
             self.pieces(run, &mut |piece, to| FileRun { start: to, ..piece }.join(&mut runs));
         }
         let place = |&block: &u64| self.moved.of(block).unwrap_or(block);
-        (runs, map.nodes.iter().map(place).collect())
+        FileMap { runs, nodes: map.nodes.iter().map(place).collect() }
     }
 
     /// Cuts a run where the place of its blocks changes: each piece, and where it goes.
@@ -270,7 +294,10 @@ impl Relayout<'_> {
     }
 
     /// The blocks of a quota file, which belong to the change: accounts in them may change.
-    fn quota_file(&mut self, kind: usize, map: &FileMap) -> Result<(), EditError> {
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn quota_file(&mut self, kind: usize, map: &FileMap) -> Result<(), EditError> {
         for (_, block) in map.blocks() {
             let to = self.moved.of(block).unwrap_or(block);
             let content = self.v.view.original(block)?;

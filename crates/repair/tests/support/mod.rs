@@ -136,10 +136,18 @@ pub fn key() -> MasterKey {
 }
 
 pub fn mount(cx: &mut Cx, device: Arc<dyn Device>) -> Result<Arc<Ext4>, ext4::MountError> {
+    mount_with(cx, device, MountOptions::default())
+}
+
+fn mount_with(
+    cx: &mut Cx,
+    device: Arc<dyn Device>,
+    options: MountOptions,
+) -> Result<Arc<Ext4>, ext4::MountError> {
     let queue = queue(cx, device);
     let mut keys = KeyRing::default();
     keys.add(key());
-    let options = MountOptions { keys, ..MountOptions::default() };
+    let options = MountOptions { keys, ..options };
     Ext4::mount_alone(cx, &queue, PageCacheConfig::with_limit(32 << 20), options)
 }
 
@@ -544,9 +552,18 @@ pub fn apply(device: &Arc<dyn Device>, plan: &Plan, dir: &std::path::Path) -> Un
 
 /// What a mount of ours shows.
 pub fn manifest(device: &Arc<MemoryDevice>) -> Option<Manifest> {
+    manifest_with(device, MountOptions::default())
+}
+
+/// What a mount shows that does not write.
+pub fn read_only_manifest(device: &Arc<MemoryDevice>) -> Option<Manifest> {
+    manifest_with(device, MountOptions { read_only: true, ..MountOptions::default() })
+}
+
+fn manifest_with(device: &Arc<MemoryDevice>, options: MountOptions) -> Option<Manifest> {
     let copy = Arc::new(device.fork());
     rt::testing::world(|cx| {
-        let fs = mount(cx, copy).ok()?;
+        let fs = mount_with(cx, copy, options).ok()?;
         manifest::of_fs(cx, &*fs).ok()
     })
 }
