@@ -116,6 +116,13 @@ fn from_python(packages: &[&str]) -> Result<()> {
     run::program("pip3", &install)
 }
 
+/// Makes sure that these programs (program, Debian package) are there.
+pub fn require_these(programs: &[(&str, &str)]) -> Result<()> {
+    let missing = programs.iter().filter(|(program, _)| !present(program));
+    let packages: Vec<&str> = missing.map(|&(_, package)| package).collect();
+    if packages.is_empty() { Ok(()) } else { from_debian(&packages) }
+}
+
 fn from_debian(packages: &[&str]) -> Result<()> {
     let install = [&["install", "-y", "--no-install-recommends"][..], packages].concat();
     let command = format!("apt-get update && apt-get {}", install.join(" "));

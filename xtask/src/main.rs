@@ -5,6 +5,7 @@ mod budget;
 mod c;
 mod campaign;
 mod circles;
+mod guest;
 mod judges;
 mod layers;
 mod licences;
@@ -67,6 +68,8 @@ cargo xtask TASK
                  compile each as a stranger gets it)
   judges [--newest]  install or name the outside programs that judge the tests (--newest: those of
                  Debian's newest suite, in the folder IOPATH_NEWEST, /var/cache/iopath/newest)
+  guest [SCRIPT [DISK..]]  run a script as root with these disks in a guest, under QEMU, whose
+                 kernel and tools are those of Debian's newest suite (makes it first, as root)
 ";
 
 fn main() -> std::process::ExitCode {
@@ -83,6 +86,7 @@ fn main() -> std::process::ExitCode {
 fn task() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let from = std::env::current_dir()?;
     std::env::set_current_dir(run::root())?;
     match words.as_slice() {
         ["test"] | ["ci"] if run::is_cold() => run::again_without_incremental(words[0]),
@@ -123,6 +127,8 @@ fn task() -> Result<()> {
         ["package", "--try"] => package::try_it(),
         ["judges"] => judges::require(),
         ["judges", "--newest"] => newest::require(),
+        ["guest"] => guest::make().map(drop),
+        ["guest", script, disks @ ..] => guest::run(&from, script, disks),
         [] | ["help"] | ["--help"] | ["-h"] => {
             print!("{HELP}");
             Ok(())

@@ -16,7 +16,8 @@ const FOLDER: &str = "/var/cache/iopath/newest";
 const PACKAGES: &str = "xfsprogs,e2fsprogs";
 const SUITE: &str = "sid";
 
-fn folder() -> PathBuf {
+/// The folder of the tools.
+pub fn folder() -> PathBuf {
     std::env::var_os("IOPATH_NEWEST").map_or_else(|| FOLDER.into(), PathBuf::from)
 }
 

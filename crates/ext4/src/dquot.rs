@@ -251,7 +251,7 @@ impl GraceCell {
 
     pub fn get(&self) -> Grace {
         let word = self.0.load(Ordering::Relaxed);
-        Grace { blocks: (word >> 32) as u32, inodes: word as u32 }
+        Grace { blocks: (word >> 32) as u32, inodes: word as u32, realtime: 0 }
     }
 }
 
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn soft_limits_hold_after_their_grace_and_hard_ones_always() {
-        let grace = Grace { blocks: 100, inodes: 10 };
+        let grace = Grace { blocks: 100, inodes: 10, realtime: 0 };
         let mut entry = Dqblk { block_soft: 8, block_hard: 16, ..Dqblk::default() };
         let allows = |entry: Dqblk, space: u64, now: u64| {
             DquotState { entry, ..DquotState::default() }.allows(space, 0, now)

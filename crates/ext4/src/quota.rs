@@ -108,6 +108,7 @@ impl Quota {
                 grace: Arc::new(GraceCell::new(Grace {
                     blocks: info.block_grace,
                     inodes: info.inode_grace,
+                    realtime: 0,
                 })),
                 tree: Mutex::named("ext4 quota tree", info),
                 dquots: SpinLock::named("ext4 dquots", BTreeMap::new()),

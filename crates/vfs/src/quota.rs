@@ -53,6 +53,14 @@ pub struct Dqblk {
     pub block_time: u64,
     /// The same of the inodes.
     pub inode_time: u64,
+    /// Space in a realtime section that can never be exceeded, in KiB.
+    pub realtime_hard: u64,
+    /// Space in a realtime section that can be exceeded for a while, in KiB.
+    pub realtime_soft: u64,
+    /// Space in use in a realtime section, in bytes; `space` does not have it.
+    pub realtime: u64,
+    /// When the grace of the space in a realtime section ends.
+    pub realtime_time: u64,
 }
 
 /// What an id may use. 0 is no limit.
@@ -66,6 +74,10 @@ pub struct Limits {
     pub inode_soft: u64,
     /// Inodes that can never be exceeded.
     pub inode_hard: u64,
+    /// KiB of a realtime section that can be exceeded for the grace period.
+    pub realtime_soft: u64,
+    /// KiB of a realtime section that can never be exceeded.
+    pub realtime_hard: u64,
 }
 
 /// How long soft limits may be exceeded, in seconds.
@@ -75,6 +87,8 @@ pub struct Grace {
     pub blocks: u32,
     /// Of inodes.
     pub inodes: u32,
+    /// Of space in a realtime section; 0 where the file system knows none.
+    pub realtime: u32,
 }
 
 /// The project of an inode.
@@ -109,7 +123,8 @@ pub trait Quota {
     /// Sets the limits of an id. May park.
     ///
     /// # Errors
-    /// `ESRCH` this kind is not counted; `EROFS`, `EUCLEAN`, `EIO`.
+    /// `ESRCH` this kind is not counted; `EOPNOTSUPP` limits of a realtime section where the file
+    /// system knows none; `EROFS`, `EUCLEAN`, `EIO`.
     fn set_limits(&self, cx: &mut Cx, kind: Kind, id: u32, limits: &Limits) -> Result<(), Errno>;
 
     /// How long soft limits of this kind may be exceeded. May park.

@@ -83,7 +83,7 @@ fn set_fields(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>, set: &SetAttr) -> Resul
             (core.uid, core.gid) = (uid, gid);
             change_times(core, set, now);
         });
-        fs.move_delayed(cx, inode, &old, &new);
+        fs.move_reserved(cx, inode, &old, &new);
         inode.log(cx, trans, fs.geometry(), fields);
         Ok(())
     });
@@ -151,7 +151,7 @@ pub(crate) fn set_inode_project(
             state.core.flags.set(Flags::PROJINHERIT, project.inherit);
             state.core.ctime = now;
         });
-        fs.move_delayed(cx, inode, &old, &new);
+        fs.move_reserved(cx, inode, &old, &new);
         inode.log(cx, trans, fs.geometry(), InodeFields::CORE);
         Ok(())
     });

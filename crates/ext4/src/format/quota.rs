@@ -127,7 +127,18 @@ fn words(entry: &Dqblk) -> [u64; 8] {
 fn from_words(words: [u64; 8]) -> Dqblk {
     let [inode_hard, inode_soft, inodes, ..] = words;
     let [.., block_hard, block_soft, space, block_time, inode_time] = words;
-    Dqblk { inode_hard, inode_soft, inodes, block_hard, block_soft, space, block_time, inode_time }
+    let none = Dqblk::default();
+    Dqblk {
+        inode_hard,
+        inode_soft,
+        inodes,
+        block_hard,
+        block_soft,
+        space,
+        block_time,
+        inode_time,
+        ..none
+    }
 }
 
 impl Entry for Dqblk {

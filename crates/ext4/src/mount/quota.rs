@@ -39,7 +39,8 @@ impl Ext4 {
     /// Sets the limits of an id. May park.
     ///
     /// # Errors
-    /// `ESRCH` this kind is not counted; `EROFS`, `EUCLEAN`, `EIO`.
+    /// `ESRCH` this kind is not counted; `EOPNOTSUPP` limits of a realtime section; `EROFS`,
+    /// `EUCLEAN`, `EIO`.
     pub fn quota_set(
         &self,
         cx: &mut Cx,
@@ -49,6 +50,9 @@ impl Ext4 {
     ) -> Result<(), Errno> {
         self.sb.check_writable()?;
         let file = self.file_of(kind)?;
+        if (limits.realtime_hard, limits.realtime_soft) != (0, 0) {
+            return Err(Errno::EOPNOTSUPP);
+        }
         let quota = self.quota.get().ok_or(Errno::ESRCH)?;
         let dquot = quota.dquot(&self.inodes, cx, file, id)?;
         let mut handle = self.sb.journal_start(cx, 1)?;

@@ -235,7 +235,8 @@ fn soft_limits_hold_when_their_grace_is_over() {
         let device = Cell::new("ext4", 1024).features(ALL).fresh(cx, 24 << 20);
         let (fs, _) = mount(cx, device.clone());
         let root = fs.root();
-        fs.quota_set_grace(cx, Kind::Group, Grace { blocks: 100, inodes: 50 }).expect("grace");
+        fs.quota_set_grace(cx, Kind::Group, Grace { blocks: 100, inodes: 50, realtime: 0 })
+            .expect("grace");
         let limits = Limits { block_soft: 8, inode_soft: 1, ..Limits::default() };
         fs.quota_set(cx, Kind::Group, 7, &limits).expect("limits");
         let file = make(cx, &fs, root, "a", 1, 7);
@@ -253,7 +254,7 @@ fn soft_limits_hold_when_their_grace_is_over() {
             fs.setattr(cx, file, &set).expect("truncate");
             fs.write(cx, file, 4096, &[1; 2048]).expect("below it all is well again");
         });
-        assert_eq!(fs.quota_grace(Kind::Group), Ok(Grace { blocks: 100, inodes: 50 }));
+        assert_eq!(fs.quota_grace(Kind::Group), Ok(Grace { blocks: 100, inodes: 50, realtime: 0 }));
         judged(cx, &fs, &device, "soft limits");
     });
 }
@@ -323,7 +324,7 @@ fn give_away(cx: &mut Cx, fs: &Ext4, number: u64, seed: u64) {
                 let kind = *rng.pick(&Kind::ALL);
                 let limits = Limits { inode_soft: rng.below(3), ..Limits::default() };
                 fs.quota_set(cx, kind, id, &limits).expect("limits");
-                let grace = Grace { blocks: 1 + id / 2, inodes: 7 };
+                let grace = Grace { blocks: 1 + id / 2, inodes: 7, realtime: 0 };
                 fs.quota_set_grace(cx, kind, grace).expect("grace");
                 // Ids that nobody needs any more go with a sync.
                 fs.sync(cx).expect("sync");

@@ -30,6 +30,7 @@ use crate::target::{Target, TargetPath};
   iopath quota grace --kind user --block 86400 disk.img
   iopath quota project --inherit disk.img:/srv/a 77
   iopath quota report -o uquota,gquota,pquota xfs.img
+  iopath quota set -o rtdev=rt.img --kind user --id 1000 --realtime-hard 1048576 xfs.img
   iopath quota check disk.img")]
 pub struct Options {
     #[command(subcommand)]
@@ -56,18 +57,8 @@ enum Action {
         /// Number of the user, group or project
         #[arg(long)]
         id: u32,
-        /// Soft limit of space in KiB
-        #[arg(long, value_name = "KIB")]
-        block_soft: Option<u64>,
-        /// Hard limit of space in KiB
-        #[arg(long, value_name = "KIB")]
-        block_hard: Option<u64>,
-        /// Soft limit of inodes
-        #[arg(long, value_name = "N")]
-        inode_soft: Option<u64>,
-        /// Hard limit of inodes
-        #[arg(long, value_name = "N")]
-        inode_hard: Option<u64>,
+        #[command(flatten)]
+        limits: NewLimits,
     },
     /// Set grace periods; one that is not given stays
     Grace {
@@ -82,6 +73,9 @@ enum Action {
         /// Grace period of inodes
         #[arg(long, value_name = "SECONDS")]
         inode: Option<u32>,
+        /// Grace period of space in a realtime section
+        #[arg(long, value_name = "SECONDS")]
+        realtime: Option<u32>,
     },
     /// Show the project of a file or directory, or set it
     Project {
@@ -98,6 +92,42 @@ enum Action {
         /// The image
         target: OsString,
     },
+}
+
+#[derive(Args)]
+struct NewLimits {
+    /// Soft limit of space in KiB
+    #[arg(long, value_name = "KIB")]
+    block_soft: Option<u64>,
+    /// Hard limit of space in KiB
+    #[arg(long, value_name = "KIB")]
+    block_hard: Option<u64>,
+    /// Soft limit of inodes
+    #[arg(long, value_name = "N")]
+    inode_soft: Option<u64>,
+    /// Hard limit of inodes
+    #[arg(long, value_name = "N")]
+    inode_hard: Option<u64>,
+    /// Soft limit of space in the realtime section in KiB
+    #[arg(long, value_name = "KIB")]
+    realtime_soft: Option<u64>,
+    /// Hard limit of space in the realtime section in KiB
+    #[arg(long, value_name = "KIB")]
+    realtime_hard: Option<u64>,
+}
+
+impl NewLimits {
+    /// These limits, and the old ones where none are given.
+    fn over(&self, old: &Dqblk) -> Limits {
+        Limits {
+            block_soft: self.block_soft.unwrap_or(old.block_soft),
+            block_hard: self.block_hard.unwrap_or(old.block_hard),
+            inode_soft: self.inode_soft.unwrap_or(old.inode_soft),
+            inode_hard: self.inode_hard.unwrap_or(old.inode_hard),
+            realtime_soft: self.realtime_soft.unwrap_or(old.realtime_soft),
+            realtime_hard: self.realtime_hard.unwrap_or(old.realtime_hard),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -127,23 +157,18 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             let target = TargetPath::parse(target)?.target;
             with_quota(app, &target, false, |app, fs| report(app, &target, fs, *kind))?;
         }
-        Action::Set { target, kind, id, block_soft, block_hard, inode_soft, inode_hard } => {
+        Action::Set { target, kind, id, limits } => {
             let (target, kind) = (TargetPath::parse(target)?.target, Kind::from(*kind));
             with_quota(app, &target, true, |app, fs| {
                 counted(&target, fs, kind)?;
                 let report = fs.quota.report(app.cx, kind).map_err(at(&target))?;
                 let old = report.into_iter().find(|account| account.id == *id);
                 let old = old.map(|account| account.entry).unwrap_or_default();
-                let limits = Limits {
-                    block_soft: block_soft.unwrap_or(old.block_soft),
-                    block_hard: block_hard.unwrap_or(old.block_hard),
-                    inode_soft: inode_soft.unwrap_or(old.inode_soft),
-                    inode_hard: inode_hard.unwrap_or(old.inode_hard),
-                };
+                let limits = limits.over(&old);
                 fs.quota.set_limits(app.cx, kind, *id, &limits).map_err(at(&target))
             })?;
         }
-        Action::Grace { target, kind, block, inode } => {
+        Action::Grace { target, kind, block, inode, realtime } => {
             let (target, kind) = (TargetPath::parse(target)?.target, Kind::from(*kind));
             with_quota(app, &target, true, |app, fs| {
                 counted(&target, fs, kind)?;
@@ -151,6 +176,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
                 let grace = Grace {
                     blocks: block.unwrap_or(old.blocks),
                     inodes: inode.unwrap_or(old.inodes),
+                    realtime: realtime.unwrap_or(old.realtime),
                 };
                 fs.quota.set_grace(app.cx, kind, grace).map_err(at(&target))
             })?;
@@ -234,36 +260,92 @@ fn report(app: &mut App, target: &Target, fs: &Mounted, only: Option<KindName>) 
         app.out
             .line(format!("{title:<15} used    soft    hard  grace    used  soft  hard  grace"))?;
         app.out.line("-".repeat(70))?;
-        for Account { id, entry } in list {
-            app.out.line(row(id, &entry, now))?;
+        for Account { id, entry } in &list {
+            app.out.line(row(*id, entry, now))?;
+        }
+        if list.iter().any(|Account { entry, .. }| has_realtime(entry)) {
+            let grace = span(grace.realtime.into());
+            app.out.line(format!("Realtime section; grace time: {grace}"))?;
+            app.out.line(format!("{title:<15} used    soft    hard  grace"))?;
+            app.out.line("-".repeat(70))?;
+            for Account { id, entry } in &list {
+                app.out.line(realtime_row(*id, entry, now))?;
+            }
         }
     }
     Ok(())
 }
 
+/// Whether an account has anything of a realtime section.
+fn has_realtime(entry: &Dqblk) -> bool {
+    entry.realtime | entry.realtime_soft | entry.realtime_hard != 0
+}
+
+/// Something that an account has, in the units of a report.
+struct Used {
+    used: u64,
+    soft: u64,
+    hard: u64,
+    /// When the grace ends, in seconds since 1970; 0 where it does not run.
+    ends: u64,
+}
+
+impl Used {
+    /// Space, inodes, and space of a realtime section.
+    fn all_of(entry: &Dqblk) -> [Used; 3] {
+        let Dqblk { block_soft, block_hard, inode_soft, inode_hard, .. } = *entry;
+        let Dqblk { realtime_soft, realtime_hard, .. } = *entry;
+        let (space, realtime) = (entry.space.div_ceil(1024), entry.realtime.div_ceil(1024));
+        let ends = [entry.block_time, entry.inode_time, entry.realtime_time];
+        [
+            Used { used: space, soft: block_soft, hard: block_hard, ends: ends[0] },
+            Used { used: entry.inodes, soft: inode_soft, hard: inode_hard, ends: ends[1] },
+            Used { used: realtime, soft: realtime_soft, hard: realtime_hard, ends: ends[2] },
+        ]
+    }
+
+    /// Whether the soft limit is passed, as repquota(8) shows it.
+    fn mark(&self) -> char {
+        if self.soft != 0 && self.used > self.soft { '+' } else { '-' }
+    }
+
+    /// How long the grace goes on.
+    fn left(&self, now: u64) -> String {
+        match self.ends {
+            0 => String::new(),
+            time if time <= now => "none".into(),
+            time => span(time - now),
+        }
+    }
+}
+
 /// A line as repquota(8) prints it; ids are shown as numbers.
 fn row(id: u32, entry: &Dqblk, now: u64) -> String {
-    let used = entry.space.div_ceil(1024);
-    let over = |used: u64, soft: u64| if soft != 0 && used > soft { '+' } else { '-' };
-    let (blocks, inodes) = (over(used, entry.block_soft), over(entry.inodes, entry.inode_soft));
-    let left = |time: u64| match time {
-        0 => String::new(),
-        time if time <= now => "none".into(),
-        time => span(time - now),
-    };
+    let [space, inodes, _] = Used::all_of(entry);
     format!(
-        "{:<10}{blocks}{inodes} {used:>7} {:>7} {:>7} {:>6} {:>7} {:>5} {:>5} {:>6}",
+        "{:<10}{}{} {:>7} {:>7} {:>7} {:>6} {:>7} {:>5} {:>5} {:>6}",
         format!("#{id}"),
-        entry.block_soft,
-        entry.block_hard,
-        left(entry.block_time),
-        entry.inodes,
-        entry.inode_soft,
-        entry.inode_hard,
-        left(entry.inode_time)
+        space.mark(),
+        inodes.mark(),
+        space.used,
+        space.soft,
+        space.hard,
+        space.left(now),
+        inodes.used,
+        inodes.soft,
+        inodes.hard,
+        inodes.left(now)
     )
     .trim_end()
     .to_string()
+}
+
+/// The same for space of the realtime section.
+fn realtime_row(id: u32, entry: &Dqblk, now: u64) -> String {
+    let [_, _, space] = Used::all_of(entry);
+    let Used { used, soft, hard, .. } = space;
+    let (id, mark, left) = (format!("#{id}"), space.mark(), space.left(now));
+    format!("{id:<10}{mark}  {used:>7} {soft:>7} {hard:>7} {left:>6}").trim_end().to_string()
 }
 
 fn span(seconds: u64) -> String {
@@ -285,6 +367,10 @@ fn document(kind: Kind, id: u32, entry: &Dqblk) -> serde_json::Value {
         "inode_soft": entry.inode_soft,
         "inode_hard": entry.inode_hard,
         "inode_grace_ends": entry.inode_time,
+        "realtime_bytes": entry.realtime,
+        "realtime_soft_kib": entry.realtime_soft,
+        "realtime_hard_kib": entry.realtime_hard,
+        "realtime_grace_ends": entry.realtime_time,
     })
 }
 

@@ -82,6 +82,41 @@ fn quota_of_xfs_is_counted_set_shown_and_checked() {
     refused(place, "quota report -o noquota disk.img", 1, "no quota is counted");
 }
 
+/// Goal: limits of a realtime section are set and shown by words of their own, and kept apart from
+/// those of the data device; a file system without sections refuses them.
+#[test]
+fn quota_of_a_realtime_section_is_set_and_shown() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    std::fs::File::create(place.join("rt.img")).expect("a file").set_len(64 << 20).expect("size");
+    let made = "mkfs -q -t xfs --compat 7.2 --size 320M -m metadir=1 -d rtinherit=1 \
+                -r rtdev=rt.img,rgsize=16m disk.img";
+    ok(place, made);
+    std::fs::write(place.join("file"), vec![1u8; 50_000]).expect("a file");
+    ok(place, "quota report -o rtdev=rt.img,uquota disk.img");
+    ok(place, "cp -o rtdev=rt.img file disk.img:/file");
+    ok(place, "chown -o rtdev=rt.img 1000:1000 disk.img:/file");
+    let set = "quota set -o rtdev=rt.img --kind user --id 1000 --realtime-soft 40 disk.img";
+    ok(place, set);
+    ok(place, &set.replace("soft 40", "hard 100"));
+    ok(place, "quota grace -o rtdev=rt.img --kind user --realtime 7200 disk.img");
+    let report = ok(place, "quota report -o rtdev=rt.img disk.img");
+    let behind = report.split_once("Realtime section; grace time: 02:00").expect(&report).1;
+    let line = behind.lines().find(|line| line.starts_with("#1000")).expect(&report);
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[1..5], ["+", "52", "40", "100"], "{report}");
+    let json = ok(place, "quota report -o rtdev=rt.img --json disk.img");
+    let line = json.lines().find(|line| line.contains("\"id\":1000")).expect("a line");
+    assert!(line.contains("\"realtime_bytes\":53248"), "{line}");
+    assert!(line.contains("\"bytes\":0"), "{line}");
+    let (data, section) = (place.join("disk.img"), place.join("rt.img"));
+    let args: [&dyn AsRef<std::ffi::OsStr>; 4] = [&"-n", &"-r", &section, &data];
+    testkit::newest::run_ok("xfs_repair", &args);
+    ok(place, "mkfs -q -t ext4 -O quota --size 64M ext4.img");
+    let set = "quota set --kind user --id 1 --realtime-hard 9 ext4.img";
+    refused(place, set, 1, "not supported");
+}
+
 /// The second line of a survey has the script's form: every test in turn with its rate and the
 /// smallest and the largest one, each of at least seven columns and with two decimals.
 #[track_caller]

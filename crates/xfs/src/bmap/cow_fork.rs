@@ -19,6 +19,11 @@ impl CowFork {
         self.extents.is_empty()
     }
 
+    /// How many blocks it has.
+    pub fn blocks(&self) -> u64 {
+        self.extents.iter().map(|extent| u64::from(extent.count)).sum()
+    }
+
     /// What it has for the first blocks of a range, as far as that is alike.
     pub fn lookup(&self, range: Range<u64>) -> Mapped {
         bmap::lookup(&self.extents, range)

@@ -71,13 +71,17 @@ impl FileBlocks<'_, '_> {
         let Some(last) = last.filter(|last| last.end() > range.start) else { return Ok(false) };
         let end = last.end().next_multiple_of(unit).min(range.end);
         let most = realtime.run_max() * unit;
-        let start = (last.offset / unit * unit).max(range.start).max(end.saturating_sub(most));
+        let least = range.start.max(end.saturating_sub(most));
+        let mut start = (last.offset / unit * unit).max(least);
         let first = self.extents().partition_point(|extent| extent.end() <= start);
         if behind - first > EXTENTS_AT_ONCE {
-            // Parts of one extent of the section: as unwritten ones they become one.
-            let part = end - unit..end;
-            self.unwrite(cx, trans, part)?;
-            return Ok(true);
+            // Those extents of the section that the last one has for itself.
+            start = last.offset.next_multiple_of(unit).max(least);
+            if start >= end {
+                // Parts of one extent of the section: as unwritten ones they become one.
+                self.unwrite(cx, trans, end - unit..end)?;
+                return Ok(true);
+            }
         }
         let gone = self.edit.remove(cx, trans, start..end)?;
         let Some(first) = gone.first() else { return Ok(false) };

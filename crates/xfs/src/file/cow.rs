@@ -26,6 +26,7 @@ use crate::format::extent::{COUNT_MAX, Extent};
 use crate::format::inode::Flags2;
 use crate::format::{FsExtent, Section};
 use crate::inode::Inode;
+use crate::log::dquot_item::Usage;
 use crate::trans::{Trans, reservations};
 
 /// Extents of a CoW fork that one transaction gives back at the most.
@@ -58,6 +59,9 @@ impl Inode {
         let first = list.partition_point(|extent| extent.end() <= run.start);
         end = list.get(first + REMAP_AT_ONCE).map_or(end, |behind| end.min(behind.offset));
         let taken = self.cow_fork.lock(cx).take(run.start..end, 1);
+        if let Some(fs) = self.fs.upgrade() {
+            fs.unreserve_cow(cx, self, taken.iter().map(|extent| u64::from(extent.count)).sum());
+        }
         for extent in taken {
             file.remap(cx, trans, extent)?;
         }
@@ -111,7 +115,7 @@ impl DataFile<'_> {
     /// range's pages become dirty. May park.
     ///
     /// # Errors
-    /// `ENOSPC`, `EIO`, `EUCLEAN`, `EROFS`.
+    /// `ENOSPC`, `EDQUOT`, `EIO`, `EUCLEAN`, `EROFS`.
     pub(crate) fn allocate_cow(
         &self,
         cx: &mut Cx,
@@ -130,11 +134,7 @@ impl DataFile<'_> {
             {
                 let extent = FsExtent { start, len: count as u32 };
                 for run in shared_runs(self.fs, cx, self.section(cx), extent)? {
-                    let range = at + u64::from(run.start)..at + u64::from(run.end);
-                    match self.in_realtime(cx) {
-                        true => self.allocate_realtime_cow(cx, range)?,
-                        false => self.allocate_cow_run(cx, range)?,
-                    }
+                    self.allocate_cow_run(cx, at + u64::from(run.start)..at + u64::from(run.end))?;
                 }
             }
             at += count;
@@ -142,17 +142,35 @@ impl DataFile<'_> {
         Ok(())
     }
 
-    /// Allocates blocks of the CoW fork for a range.
+    /// Allocates blocks of the CoW fork for a range. They count against the limits of the file's
+    /// owners until they take the place of the old ones.
     fn allocate_cow_run(&self, cx: &mut Cx, range: Range<u64>) -> std::result::Result<(), Errno> {
-        let (space, Range { start: mut from, end }) = (&self.fs.writer()?.space, range);
+        let hold = self.fs.reserve_quota_blocks(cx, self.inode, range.end - range.start)?;
+        let mut from = range.start;
+        let result = match self.in_realtime(cx) {
+            true => self.allocate_realtime_cow(cx, &mut from, range.end),
+            false => self.allocate_data_cow(cx, &mut from, range.end),
+        };
+        hold.keep_only(Usage::of_content(self.section(cx), from - range.start));
+        result
+    }
+
+    /// Allocates blocks of the CoW fork from `from` on, which rises to where they end.
+    fn allocate_data_cow(
+        &self,
+        cx: &mut Cx,
+        from: &mut u64,
+        end: u64,
+    ) -> std::result::Result<(), Errno> {
+        let space = &self.fs.writer()?.space;
         let mut reserved =
-            BlockReservation::new(space, end - from).map_err(|error| self.fs.fail(error))?;
+            BlockReservation::new(space, end - *from).map_err(|error| self.fs.fail(error))?;
         let mut patience = 3;
-        while from < end {
+        while *from < end {
             let want = AllocRequest {
                 goal: self.fs.geometry().ino_place(self.inode.ino).0,
                 min_len: 1,
-                max_len: (end - from).min(COUNT_MAX) as u32,
+                max_len: (end - *from).min(COUNT_MAX) as u32,
                 align: 1,
                 this_group: false,
                 owner: None,
@@ -167,13 +185,13 @@ impl DataFile<'_> {
                     let start = space.geometry.join(found.start);
                     let blocks = FsExtent { start, len: found.len };
                     space.defer_alloc_cow(trans, Section::Data, blocks);
-                    Ok(Some(Extent { offset: from, start, count: found.len, unwritten: false }))
+                    Ok(Some(Extent { offset: *from, start, count: found.len, unwritten: false }))
                 })?;
             match found {
                 Some(extent) => {
                     reserved.take(u64::from(extent.count));
                     self.inode.cow_fork.lock(cx).insert(extent, None);
-                    from = extent.end();
+                    *from = extent.end();
                 }
                 None => {
                     patience -= 1;
@@ -205,7 +223,10 @@ impl DataFile<'_> {
             self.fs.transact(cx, reservation, |cx, trans| {
                 trans.join_inode(cx, &self.inode.item);
                 self.inode.io.lock(cx).forget(range.clone());
-                for extent in self.inode.cow_fork.lock(cx).take(range.clone(), CANCEL_AT_ONCE) {
+                let taken = self.inode.cow_fork.lock(cx).take(range.clone(), CANCEL_AT_ONCE);
+                let count = taken.iter().map(|extent| u64::from(extent.count)).sum();
+                self.fs.unreserve_cow(cx, self.inode, count);
+                for extent in taken {
                     space.defer_cancel_cow(trans, section, extent.blocks());
                 }
                 Ok(())

@@ -88,33 +88,33 @@ impl DataFile<'_> {
         BlockReservation::new(&self.fs.writer()?.space, blocks).map_err(|e| self.fs.fail(e))
     }
 
-    /// Gives a range of shared blocks others in the CoW fork. May park.
+    /// Allocates blocks of the CoW fork from `from` on, which rises to where they end. May park.
     ///
     /// # Errors
     /// As [`DataFile::preallocate_realtime`].
     pub(super) fn allocate_realtime_cow(
         &self,
         cx: &mut Cx,
-        range: Range<u64>,
+        from: &mut u64,
+        end: u64,
     ) -> Result<(), Errno> {
         let shape = self.fs.geometry().realtime;
         let space = self.fs.writer()?.space.clone();
-        let mut from = range.start;
-        while from < range.end {
+        while *from < end {
             let reserved = self.reserve_for_trees()?;
-            let want = RealtimeRequest { goal: None, most: range.end - from };
+            let want = RealtimeRequest { goal: None, most: end - *from };
             let found = self.change_realtime(cx, |cx, trans, realtime, _| {
                 let Some(run) = realtime.allocate(cx, trans, &space, want)? else {
                     return Ok(None);
                 };
                 let (start, len) = (shape.block_of(run.start), (run.end - run.start) as u32);
                 space.defer_alloc_cow(trans, Section::Realtime, FsExtent { start, len });
-                Ok(Some(Extent { offset: from, start, count: len, unwritten: false }))
+                Ok(Some(Extent { offset: *from, start, count: len, unwritten: false }))
             })?;
             drop(reserved);
             let extent = found.ok_or(Errno::ENOSPC)?;
             self.inode.cow_fork.lock(cx).insert(extent, Some(&shape));
-            from = extent.end();
+            *from = extent.end();
         }
         Ok(())
     }

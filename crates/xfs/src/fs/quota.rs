@@ -90,9 +90,9 @@ impl Xfs {
     ) -> std::result::Result<QuotaHold, Errno> {
         let Some(quota) = self.quota() else { return Ok(QuotaHold::default()) };
         let (old, blocks) = inode.with(cx, |state| (state.core.owners(), state.core.blocks));
-        let delayed = inode.io.lock(cx).delayed.len();
         let realtime = inode.item.content().load(Ordering::Relaxed);
-        let usage = Usage { blocks: (blocks + delayed) as i64 - realtime, inodes: 1, realtime };
+        let mut usage = Usage { blocks: blocks as i64 - realtime, inodes: 1, realtime };
+        usage += reserved_for_content(cx, inode);
         let list = quota.dquots(cx, new).map_err(|error| self.fail(error))?;
         let kept = |kind| old.id(kind) == new.id(kind);
         let list = list.into_iter().filter(|dquot| !kept(dquot.id.kind)).collect();
@@ -100,12 +100,11 @@ impl Xfs {
         quota.reserve_from(cx, &list, usage, forced).map_err(|error| self.fail(error))
     }
 
-    /// What is reserved for dirty pages counts for the new owners from now on. The caller holds the
+    /// What is reserved for content counts for the new owners from now on. The caller holds the
     /// inode for a transaction.
-    pub(crate) fn move_delayed(&self, cx: &Cx, inode: &Inode, old: &Owners, new: &Owners) {
+    pub(crate) fn move_reserved(&self, cx: &Cx, inode: &Inode, old: &Owners, new: &Owners) {
         let Some(quota) = self.quota() else { return };
-        let delayed = inode.io.lock(cx).delayed.len();
-        let usage = Usage::of_blocks(delayed);
+        let usage = reserved_for_content(cx, inode);
         for kind in quota.table.kinds().filter(|&kind| old.id(kind) != new.id(kind)) {
             let find = |owners: &Owners| quota.table.find(owners.id(kind));
             if let (Some(from), Some(to)) = (find(old), find(new)) {
@@ -115,10 +114,27 @@ impl Xfs {
         }
     }
 
+    /// Blocks of the CoW fork got into the map, or are given back: they are no longer reserved.
+    pub(crate) fn unreserve_cow(&self, cx: &Cx, inode: &Inode, blocks: u64) {
+        let (dquots, realtime) =
+            inode.with(cx, |state| (self.known_dquots(&state.core), state.core.is_realtime()));
+        drop(QuotaHold::of(dquots, Usage::of_content(Section::of(realtime), blocks)));
+    }
+
     /// The records of an inode's owners, which are in memory since the inode is. Nothing waits.
     pub(crate) fn known_dquots(&self, core: &InodeCore) -> DquotList {
         let Some(quota) = self.quota() else { return DquotList::new() };
         let owners = core.owners();
         quota.table.kinds().filter_map(|kind| quota.table.find(owners.id(kind))).collect()
     }
+}
+
+/// What is reserved for dirty pages of an inode, and for its CoW fork.
+fn reserved_for_content(cx: &Cx, inode: &Inode) -> Usage {
+    let delayed = inode.io.lock(cx).delayed.len();
+    let cow = inode.cow_fork.lock(cx).blocks();
+    let realtime = inode.with(cx, |state| state.core.is_realtime());
+    let mut usage = Usage::of_content(Section::of(realtime), cow);
+    usage += Usage::of_blocks(delayed);
+    usage
 }

@@ -239,7 +239,7 @@ impl State {
             |account: Account, grace| self.raw.timer(account.end_of_grace(now + u64::from(grace)));
         let blocks = timer(blocks, grace.blocks);
         let inodes = timer(inodes, grace.inodes);
-        let realtime = timer(realtime, grace.blocks);
+        let realtime = timer(realtime, grace.realtime);
         let raw = &mut self.raw;
         (raw.d_btimer, raw.d_itimer, raw.d_rtbtimer) = (blocks, inodes, realtime);
     }
@@ -252,19 +252,24 @@ impl State {
                 raw.d_bcount.set(raw.d_bcount.get().saturating_add_signed(blocks));
                 raw.d_icount.set(raw.d_icount.get().saturating_add_signed(inodes));
             }
-            DquotChange::Limits(limits) => {
-                let blocks = |kib: u64| kib.saturating_mul(LIMIT_UNIT).div_ceil(block_size);
-                raw.d_blk_hardlimit.set(blocks(limits.block_hard));
-                raw.d_blk_softlimit.set(blocks(limits.block_soft));
-                raw.d_ino_hardlimit.set(limits.inode_hard);
-                raw.d_ino_softlimit.set(limits.inode_soft);
-            }
+            DquotChange::Limits(ref limits) => store_limits(raw, limits, block_size),
             DquotChange::Grace(grace) => {
                 raw.d_btimer.set(grace.blocks);
                 raw.d_itimer.set(grace.inodes);
+                raw.d_rtbtimer.set(grace.realtime);
             }
         }
     }
+}
+
+fn store_limits(raw: &mut RawDquot, limits: &Limits, block_size: u64) {
+    let blocks = |kib: u64| kib.saturating_mul(LIMIT_UNIT).div_ceil(block_size);
+    raw.d_blk_hardlimit.set(blocks(limits.block_hard));
+    raw.d_blk_softlimit.set(blocks(limits.block_soft));
+    raw.d_ino_hardlimit.set(limits.inode_hard);
+    raw.d_ino_softlimit.set(limits.inode_soft);
+    raw.d_rtb_hardlimit.set(blocks(limits.realtime_hard));
+    raw.d_rtb_softlimit.set(blocks(limits.realtime_soft));
 }
 
 impl DquotItem {
@@ -352,7 +357,16 @@ pub(crate) fn entry_of(raw: &RawDquot, block_size: u64) -> Dqblk {
         space: raw.d_bcount.get().saturating_mul(block_size),
         block_time: time(raw.d_btimer),
         inode_time: time(raw.d_itimer),
+        realtime_hard: kib(raw.d_rtb_hardlimit.get()),
+        realtime_soft: kib(raw.d_rtb_softlimit.get()),
+        realtime: raw.d_rtbcount.get().saturating_mul(block_size),
+        realtime_time: time(raw.d_rtbtimer),
     }
+}
+
+/// The grace periods that the record of id 0 has.
+pub(crate) fn grace_of(raw: &RawDquot) -> Grace {
+    Grace { blocks: raw.d_btimer.get(), inodes: raw.d_itimer.get(), realtime: raw.d_rtbtimer.get() }
 }
 
 /// The records that are in memory, and which kinds are counted.
@@ -371,7 +385,8 @@ pub(crate) type DquotList = SmallVec<[Arc<DquotItem>; 3]>;
 
 impl DquotTable {
     pub fn new(block_size: u64) -> DquotTable {
-        let grace = Grace { blocks: GRACE_DEFAULT, inodes: GRACE_DEFAULT };
+        let usual = GRACE_DEFAULT;
+        let grace = Grace { blocks: usual, inodes: usual, realtime: usual };
         DquotTable {
             block_size,
             flags: AtomicU16::new(0),
@@ -409,7 +424,9 @@ impl DquotTable {
     /// Grace periods of a kind; 0 is the usual one.
     pub fn set_grace(&self, kind: Kind, grace: Grace) {
         let usual = |seconds| if seconds == 0 { GRACE_DEFAULT } else { seconds };
-        let grace = Grace { blocks: usual(grace.blocks), inodes: usual(grace.inodes) };
+        let Grace { blocks, inodes, realtime } = grace;
+        let [blocks, inodes, realtime] = [blocks, inodes, realtime].map(usual);
+        let grace = Grace { blocks, inodes, realtime };
         self.grace.lock_irq()[kind as usize] = grace;
     }
 

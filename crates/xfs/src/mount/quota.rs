@@ -11,7 +11,7 @@ use crate::buf::BufMap;
 use crate::error::Fault;
 use crate::format::At;
 use crate::format::dquot::{self, DquotId, QuotaFlags, RECORD_SIZE, RawDquot};
-use crate::log::dquot_item::{DQUOT_BLOCK, DquotChange, DquotTable, LOG_BYTES, entry_of};
+use crate::log::dquot_item::{DQUOT_BLOCK, DquotChange, DquotTable, LOG_BYTES, entry_of, grace_of};
 use crate::quota::{self, Quota};
 use crate::set_attr::set_inode_project;
 use crate::trans::LogReservation;
@@ -67,8 +67,7 @@ impl Xfs {
             let (id, at) = (DquotId { kind, id: 0 }, At::Block(map.daddr.0));
             let raw =
                 buf.with_range(0, RECORD_SIZE, |record| RawDquot::parse(record, id, uuid, at))?;
-            let grace = Grace { blocks: raw.d_btimer.get(), inodes: raw.d_itimer.get() };
-            table.set_grace(kind, grace);
+            table.set_grace(kind, grace_of(&raw));
         }
         Ok(table.grace(kind))
     }

@@ -24,6 +24,11 @@ impl QuotaHold {
     pub fn keep(mut self) {
         self.dquots.clear();
     }
+
+    /// Lets a part of the reservation go on without this; the rest ends.
+    pub fn keep_only(mut self, part: Usage) {
+        self.usage -= part;
+    }
 }
 
 impl Drop for QuotaHold {

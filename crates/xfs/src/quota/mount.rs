@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::Ino;
 use rt::{Cx, Mutex};
-use vfs::quota::{Grace, Kind};
+use vfs::quota::Kind;
 
 use super::Quota;
 use super::file::QuotaFile;
@@ -16,7 +16,7 @@ use crate::format::RawSuper;
 use crate::format::dquot::{self, DquotId, QuotaFlags};
 use crate::format::features::Version;
 use crate::ialloc::Inodes;
-use crate::log::dquot_item::{DquotItem, DquotTable};
+use crate::log::dquot_item::{DquotItem, DquotTable, grace_of};
 use crate::trans::{Trans, reservations};
 use crate::{metadir, sb};
 
@@ -174,8 +174,7 @@ impl Quota {
             let Some(file) = self.file(kind) else { continue };
             let file = file.lock(cx);
             if let Some(found) = file.read(cx, &self.space, DquotId { kind, id: 0 })? {
-                let (blocks, inodes) = (found.raw.d_btimer.get(), found.raw.d_itimer.get());
-                self.table.set_grace(kind, Grace { blocks, inodes });
+                self.table.set_grace(kind, grace_of(&found.raw));
             }
         }
         Ok(())

@@ -18,6 +18,7 @@ mod file_data;
 mod flags;
 mod fsx;
 mod full;
+mod guest;
 mod large_blocks;
 mod log;
 mod log_common;

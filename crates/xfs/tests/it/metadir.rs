@@ -17,13 +17,13 @@ use xfs::{MountOptions, QuotaMode, Xfs};
 
 /// Options of mkfs.xfs 7.2.
 #[derive(Clone, Copy, Debug)]
-struct Made(&'static str);
+pub struct Made(&'static str);
 
 /// Quota of all kinds; the kernel makes the directory and its files at the first mount, and so do
 /// we.
-const ALL: Made = Made("-m uquota,gquota,pquota");
+pub const ALL: Made = Made("-m uquota,gquota,pquota");
 /// Small blocks; the metadata directory's inodes have no parent pointers.
-const SMALL: Made = Made("-m metadir=1,uquota -n parent=0 -b size=1024");
+pub const SMALL: Made = Made("-m metadir=1,uquota -n parent=0 -b size=1024");
 
 impl Format for Made {
     type Fs = Xfs;
@@ -52,7 +52,7 @@ impl Format for Made {
     }
 }
 
-fn sound(made: Made, cx: &mut Cx, device: &Arc<MemoryDevice>, what: &str) {
+pub fn sound(made: Made, cx: &mut Cx, device: &Arc<MemoryDevice>, what: &str) {
     made.check(cx, device).unwrap_or_else(|found| panic!("{made:?}, {what}: {found}"));
     made.judge(device).unwrap_or_else(|found| panic!("{made:?}, {what}: {found}"));
 }

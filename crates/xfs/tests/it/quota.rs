@@ -215,6 +215,45 @@ fn limits_hold_and_leave_nothing_half_done() {
     }
 }
 
+/// Goal: blocks for copies of shared ones count against the limits of the file's owners until they
+/// take the place of the old ones; a new owner takes them over; those that are given back do not
+/// count. Method: a clone that fills its limit is overwritten, the limit rises block by block.
+#[test]
+fn copies_of_shared_blocks_count_until_they_are_in_place() {
+    rt::testing::both(|cx| {
+        let device = Cell(&[]).fresh(cx, 320 << 20);
+        let fs = mount(cx, &device, COUNT_ALL);
+        let root = fs.root();
+        let [from, to] = [0, 1000].map(|uid| make(cx, &fs, root, &format!("{uid}"), uid, 1));
+        fs.write(cx, from, 0, &[1; 10 * 4096]).expect("write");
+        fs.clone_range(cx, (from, 0), (to, 0), 10 * 4096).expect("clone");
+        let hard = |blocks: u64| Limits { block_hard: 4 * blocks, ..Limits::default() };
+        user_limits(hard(10), cx, &fs, 1000);
+        assert_eq!(fs.write(cx, to, 0, &[2; 4096]), Err(Errno::EDQUOT));
+        user_limits(hard(13), cx, &fs, 1000);
+        assert_eq!(fs.write(cx, to, 0, &[2; 3 * 4096]), Ok(3 * 4096));
+        assert_eq!(fs.write(cx, to, 5 * 4096, &[3; 1]), Err(Errno::EDQUOT));
+        fs.fsync(cx, to, false).expect("fsync");
+        assert_eq!(fs.write(cx, to, 4 * 4096, &[3; 3 * 4096]), Ok(3 * 4096));
+        assert_eq!(fs.write(cx, to, 8 * 4096, &[3; 1]), Err(Errno::EDQUOT));
+        // Copies that nobody wants any more.
+        let short = SetAttr { size: Some(4 * 4096), ..SetAttr::default() };
+        fs.setattr(cx, to, &short).expect("truncate");
+        user_limits(hard(14), cx, &fs, 1000);
+        fs.clone_range(cx, (from, 0), (to, 0), 10 * 4096).expect("clone");
+        user_limits(hard(13), cx, &fs, 1000);
+        assert_eq!(fs.write(cx, to, 0, &[4; 3 * 4096]), Ok(3 * 4096));
+        user_limits(hard(13), cx, &fs, 7);
+        chown(cx, &fs, to, 7, 1).expect("chown");
+        assert_eq!(fs.write(cx, to, 9 * 4096, &[5; 1]), Err(Errno::EDQUOT));
+        let other = make(cx, &fs, root, "other", 1000, 1);
+        assert_eq!(fs.write(cx, other, 0, &[6; 13 * 4096]), Ok(13 * 4096));
+        fs.sync(cx).expect("sync");
+        assert_eq!(fs.write(cx, to, 9 * 4096, &[5; 1]), Ok(1));
+        judged(cx, &fs, &device, "copies");
+    });
+}
+
 #[test]
 fn soft_limits_hold_after_their_grace() {
     rt::testing::world(|cx| {
@@ -223,8 +262,9 @@ fn soft_limits_hold_after_their_grace() {
         let root = fs.root();
         let soft = Limits { inode_soft: 2, block_soft: 8, ..Limits::default() };
         user_limits(soft, cx, &fs, 1000);
-        fs.set_grace(cx, Kind::User, Grace { blocks: 1000, inodes: 100 }).expect("grace");
-        assert_eq!(fs.grace(cx, Kind::User), Ok(Grace { blocks: 1000, inodes: 100 }));
+        fs.set_grace(cx, Kind::User, Grace { blocks: 1000, inodes: 100, realtime: 50 })
+            .expect("grace");
+        assert_eq!(fs.grace(cx, Kind::User), Ok(Grace { blocks: 1000, inodes: 100, realtime: 50 }));
         for n in 0..4 {
             make(cx, &fs, root, &format!("f{n}"), 1000, 1);
         }
@@ -241,7 +281,7 @@ fn soft_limits_hold_after_their_grace() {
         make(cx, &fs, root, "again", 1000, 1);
         judged(cx, &fs, &device, "soft limits");
         let fs = mount(cx, &device, QuotaMode::AsBefore);
-        assert_eq!(fs.grace(cx, Kind::User), Ok(Grace { blocks: 1000, inodes: 100 }));
+        assert_eq!(fs.grace(cx, Kind::User), Ok(Grace { blocks: 1000, inodes: 100, realtime: 50 }));
         assert_eq!(entry(cx, &fs, Kind::User, 1000).block_soft, 8);
         judged(cx, &fs, &device, "again");
     });
