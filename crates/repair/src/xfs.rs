@@ -215,7 +215,7 @@ impl<'a> Fs<'a> {
     fn judge(&mut self) -> Result<(Vec<String>, Vec<Count>), DeviceError> {
         let (_, queue) = self.view.overlay()?;
         let meter = self.view.meter.clone();
-        let options = CheckOptions { recover: true, findings_max: FINDINGS_MAX, meter };
+        let options = CheckOptions { findings_max: FINDINGS_MAX, meter, ..CheckOptions::default() };
         let (report, counts) = xfs::check_counting(self.view.cx(), &queue, &options)?;
         self.suspects = Suspects::default();
         for finding in &report.findings {

@@ -4,6 +4,10 @@
 //! directories and attributes; then what only the whole shows: who owns each block, reverse
 //! mappings and reference counts, names and links, unlinked lists, counters.
 //!
+//! What only the whole shows is first known by [`sums`], which take no memory for each inode or
+//! block. Only where they differ the records themselves are collected, by going over the file
+//! system again, and compared one by one ([`stage`]).
+//!
 //! A pass that cannot read something says so and marks what follows from it as unknown, so that
 //! one damage is not reported many times.
 
@@ -38,8 +42,11 @@ mod parents;
 mod progress;
 mod quota;
 mod realtime;
+mod records;
 mod rule;
+mod stage;
 mod summary;
+mod sums;
 mod tree;
 
 pub use counts::{Count, Counter, check_counts};
@@ -48,9 +55,16 @@ pub use rule::Rule;
 
 use findings::Findings;
 use groups::Group;
+use records::{Blocks, Known, Links};
+use stage::Stage;
+use sums::{Key, Sums};
 
-/// Bytes of metadata that a check keeps in memory.
-const MEMORY: u64 = 64 << 20;
+/// Most bytes of metadata that a check keeps in memory.
+const CACHE: u64 = 64 << 20;
+/// The least that it keeps.
+const CACHE_MIN: u64 = 1 << 20;
+/// The least memory for records that are compared one by one.
+const RECORDS_MIN: u64 = 64 << 10;
 
 /// How to check.
 #[derive(Clone, Debug)]
@@ -61,41 +75,25 @@ pub struct CheckOptions {
     pub findings_max: usize,
     /// Counts what is done: groups, inodes, then owners and names.
     pub meter: rt::Meter,
+    /// Bytes for metadata that is kept, and for records that are compared; some MiB at least. With
+    /// less, what is wrong is looked at in more passes. Beside it a check takes 16 bytes for each
+    /// directory and each inode without a name, 24 for 64 inodes, 8 for each shared run of blocks,
+    /// and what the realtime section and quota need.
+    pub memory: u64,
+    /// Compares record by record also where the sums agree.
+    pub every_record: bool,
 }
 
 impl Default for CheckOptions {
     fn default() -> CheckOptions {
-        CheckOptions { recover: true, findings_max: 10_000, meter: rt::Meter::default() }
+        CheckOptions {
+            recover: true,
+            findings_max: 10_000,
+            meter: rt::Meter::default(),
+            memory: 512 << 20,
+            every_record: false,
+        }
     }
-}
-
-/// What is known of an inode in use.
-#[derive(Clone, Debug)]
-struct Known {
-    mode: u16,
-    links: u32,
-    /// Names found so far that point here.
-    names: u32,
-    /// A directory has a name for it.
-    named: bool,
-    /// The directory above, as a directory's own `..` says.
-    parent: Option<Ino>,
-    next_unlinked: u32,
-    generation: u32,
-    /// May share blocks, it says.
-    reflink: bool,
-    /// Of the file system itself, it says.
-    metadata: bool,
-    /// Met on an unlinked list.
-    unlinked: bool,
-}
-
-/// One name of a directory.
-#[derive(Clone, Copy, Debug)]
-struct NameOf {
-    dir: Ino,
-    target: Ino,
-    file_type: crate::format::dir::FileType,
 }
 
 /// Everything that the passes share.
@@ -105,12 +103,24 @@ struct Checker<'a> {
     raw: RawSuper,
     findings: Findings,
     groups: Vec<Group>,
-    /// Who says that he owns what, for each group.
-    claims: Vec<Vec<Rmap>>,
-    inodes: BTreeMap<u64, Known>,
-    names: Vec<NameOf>,
-    /// Parent pointers, and the names that they should be.
-    parents: parents::Parents,
+    /// The root, and that of the metadata directory.
+    roots: Vec<Ino>,
+    /// Inodes that need no name.
+    system: Vec<Ino>,
+    /// The inode that is being read.
+    current: Option<Known>,
+    /// What the unlinked lists hold.
+    lists: links::Lists,
+    /// Blocks whose holders are noted.
+    watch: Watch,
+    /// What shows whether anything differs.
+    sums: Sums,
+    /// Whether sums are made, or records collected.
+    stage: Stage,
+    /// The records of blocks, if they are compared one by one.
+    blocks: Option<Blocks>,
+    /// The same for inodes and names.
+    links: Option<Links>,
     /// Some owners could not be read: unowned blocks prove nothing.
     owners_unknown: bool,
     /// Some directories could not be read: missing names prove nothing.
@@ -127,8 +137,8 @@ struct Checker<'a> {
     realtime: realtime::Claims,
     /// What files have of each group of the section, where it has btrees.
     section_claims: Vec<Vec<Rmap>>,
-    /// These btrees, by the inodes that hold their roots.
-    section_trees: BTreeMap<u64, tree::Content>,
+    /// The records of these btrees, by the inodes that hold their roots, of those that are whole.
+    section_trees: BTreeMap<u64, Vec<u8>>,
     /// Counts inodes, and what else there is in proportion to them.
     meter: rt::Meter,
 }
@@ -201,21 +211,20 @@ fn run(
     let beside = Beside { realtime: true, log: log.is_some() };
     let writable = geometry.features.access_beside(beside).0 == Access::ReadWrite;
     let summed = writable || Arc::ptr_eq(queue, &device);
-    let reader = mount::reader(&device, geometry, MEMORY);
+    let cache = (options.memory / 2).clamp(CACHE_MIN, CACHE);
+    let records = options.memory.saturating_sub(cache).max(RECORDS_MIN);
+    let reader = mount::reader(&device, geometry, cache);
     let mut checker = Checker::new(cx, reader, raw, findings);
     checker.meter = options.meter.clone();
+    checker.watch = std::mem::take(watch);
     checker.begin_with_groups();
     checker.backups()?;
     checker.headers()?;
     checker.find_quota()?;
     checker.go_on_with_inodes();
     checker.inode_pass()?;
-    checker.go_on_with_owners();
-    checker.note_holders(watch);
-    checker.block_pass();
-    checker.realtime_pass()?;
-    checker.link_pass()?;
-    checker.parent_pass();
+    *watch = std::mem::take(&mut checker.watch);
+    checker.whole_pass(records, options.every_record)?;
     if summed {
         checker.quota_pass()?;
     }
@@ -282,17 +291,28 @@ fn read_super(
 
 impl<'a> Checker<'a> {
     fn new(cx: &'a mut Cx, reader: Reader, raw: RawSuper, findings: Findings) -> Checker<'a> {
+        let geometry = &reader.geometry;
+        let sums = Sums::new(Key::new(cx), geometry);
+        let roots = [geometry.root_ino].into_iter().chain(geometry.metadata_root).collect();
+        let quota = [&raw.sb_uquotino, &raw.sb_gquotino, &raw.sb_pquotino];
+        let system = quota.map(|ino| Ino(ino.get())).into_iter().chain(geometry.realtime_inos);
+        let system = system.filter(|&ino| ino != Ino(0)).collect();
         Checker {
-            claims: vec![Vec::new(); reader.geometry.ag_count as usize],
             section_claims: vec![Vec::new(); reader.geometry.realtime.group_count() as usize],
             cx,
             reader,
             raw,
             findings,
             groups: Vec::new(),
-            inodes: BTreeMap::new(),
-            names: Vec::new(),
-            parents: parents::Parents::default(),
+            roots,
+            system,
+            current: None,
+            lists: links::Lists::default(),
+            watch: Watch::default(),
+            sums,
+            stage: Stage::Sums,
+            blocks: None,
+            links: None,
             owners_unknown: false,
             names_unknown: false,
             seen: BTreeSet::new(),
@@ -326,13 +346,6 @@ impl<'a> Checker<'a> {
                 self.findings.add(Rule::Feature, At::Super(0), fault.to_string());
                 Ok(None)
             }
-        }
-    }
-
-    /// Notes that somebody owns blocks of a group.
-    fn claim(&mut self, ag: u32, claim: Rmap) {
-        if let Some(list) = self.claims.get_mut(ag as usize) {
-            list.push(claim);
         }
     }
 }

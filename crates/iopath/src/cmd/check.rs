@@ -66,7 +66,12 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
                 ext4::check(app.cx, &storage.queue, &options).map(Summary::from)
             }
             Known::Xfs => {
-                let options = xfs::CheckOptions { recover: replay, findings_max, meter };
+                let options = xfs::CheckOptions {
+                    recover: replay,
+                    findings_max,
+                    meter,
+                    ..xfs::CheckOptions::default()
+                };
                 let found = xfs::check_beside(app.cx, &storage.queue, log.as_ref(), &options);
                 found.map(Summary::from)
             }

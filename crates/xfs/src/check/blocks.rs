@@ -2,11 +2,17 @@
 //! counts against the owners.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use base::Ino;
+use block::DeviceError;
 
+use super::records::{Blocks, OfGroup};
+use super::sums::is_data;
 use super::{Checker, Rule};
+use crate::error::Fault;
 use crate::format::At;
+use crate::format::inode::Flags2;
 use crate::format::record::{
     FreeExtent, RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Refcount, Rmap, owner,
 };
@@ -33,10 +39,6 @@ struct Holders {
     free: u32,
     owned: u32,
     shared: u32,
-}
-
-fn is_data(claim: &Rmap) -> bool {
-    owner::is_inode(claim.owner) && claim.offset & (RMAP_ATTR_FORK | RMAP_BMBT) == 0
 }
 
 fn flags(claim: &Rmap) -> u64 {
@@ -68,77 +70,129 @@ fn normalise(mut list: Vec<Rmap>) -> Vec<Rmap> {
 
 /// A group of the device, or a group of the realtime section, whose trees lie in an inode.
 #[derive(Clone, Copy)]
-pub(super) enum Region {
-    Group { ag: u32, length: u32 },
-    Section { ino: Ino, length: u32 },
+pub(super) enum Home {
+    Group(u32),
+    Section(Ino),
 }
 
-impl Region {
-    /// Blocks.
-    fn length(self) -> u32 {
-        let (Region::Group { length, .. } | Region::Section { length, .. }) = self;
-        length
-    }
-
+impl Home {
     /// Where findings about a block lie.
     fn at(self, block: u32) -> At {
         match self {
-            Region::Group { ag, .. } => At::AgBlock(ag, block),
-            Region::Section { ino, .. } => At::Inode(ino),
+            Home::Group(ag) => At::AgBlock(ag, block),
+            Home::Section(ino) => At::Inode(ino),
         }
     }
 
     /// Where findings about all of it lie.
     fn head(self) -> At {
         match self {
-            Region::Group { ag, .. } => At::Agf(ag),
-            Region::Section { ino, .. } => At::Inode(ino),
+            Home::Group(ag) => At::Agf(ag),
+            Home::Section(ino) => At::Inode(ino),
         }
     }
 }
 
-/// The claims of extents that are in a CoW fork.
-pub(super) fn cow_claims(counts: &[Refcount]) -> impl Iterator<Item = Rmap> + '_ {
-    let cow = counts.iter().filter(|count| count.cow);
-    cow.map(|count| Rmap { start: count.start, len: count.len, owner: owner::COW, offset: 0 })
+/// Some of its blocks, or all.
+#[derive(Clone)]
+pub(super) struct Region {
+    pub home: Home,
+    pub blocks: Range<u32>,
+}
+
+/// Looks whether each reference count is possible by itself, and ends before the next one begins.
+pub(super) struct RefcountScan {
+    length: u32,
+    /// Of which kind the one before was, and where it ended.
+    end: (bool, u32),
+    before: Option<Refcount>,
+    impossible: Vec<Refcount>,
+    /// Pairs that should be one record.
+    apart: Vec<(Refcount, Refcount)>,
+}
+
+impl RefcountScan {
+    /// Of a region of so many blocks.
+    pub fn new(length: u32) -> RefcountScan {
+        let (impossible, apart) = (Vec::new(), Vec::new());
+        RefcountScan { length, end: (false, 0), before: None, impossible, apart }
+    }
+
+    /// The next record.
+    pub fn add(&mut self, record: &Refcount) {
+        let behind = record.start.checked_add(record.len);
+        let inside = record.len > 0 && behind.is_some_and(|behind| behind <= self.length);
+        let refs = if record.cow { record.refs == 1 } else { record.refs >= 2 };
+        if !inside || !refs || (record.cow == self.end.0 && record.start < self.end.1) {
+            self.impossible.push(*record);
+        }
+        self.end = (record.cow, behind.unwrap_or(u32::MAX));
+        if let Some(before) = self.before.replace(*record)
+            && before.is_continued_by(record)
+        {
+            self.apart.push((before, *record));
+        }
+    }
+
+    /// Nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.impossible.is_empty() && self.apart.is_empty()
+    }
+}
+
+/// The claim of an extent that is in a CoW fork.
+pub(super) fn cow_claim(count: Refcount) -> Option<Rmap> {
+    let claim = Rmap { start: count.start, len: count.len, owner: owner::COW, offset: 0 };
+    count.cow.then_some(claim)
 }
 
 impl Checker<'_> {
-    /// Compares all claims of each group.
-    pub(super) fn block_pass(&mut self) {
+    /// Compares all claims of the groups in a window.
+    pub(super) fn block_pass(&mut self, blocks: &mut Blocks) -> Result<(), DeviceError> {
         for ag in 0..self.reader.geometry.ag_count {
-            let index = ag as usize;
-            if let Some(counts) = &self.groups[index].refcounts {
-                self.claims[index].extend(cow_claims(counts));
+            let part = blocks.part(ag);
+            if !blocks.is_wanted(ag) || part.is_empty() {
+                continue;
             }
-            let claims = std::mem::take(&mut self.claims[index]);
-            let group = &mut self.groups[index];
-            let (free, counts, rmaps) =
-                (group.free.take(), group.refcounts.take(), group.rmaps.take());
-            let region = Region::Group { ag, length: self.reader.geometry.ag_length(ag) };
-            self.compare_claims(region, claims, free.as_deref(), counts, rmaps);
+            let index = ag as usize;
+            let OfGroup { mut claims, free, counts, mappings } = blocks.take(ag);
+            let scan = self.groups[index].refcounts.take();
+            let group = &self.groups[index];
+            let free = group.free_known.then_some(free);
+            let rmaps = group.rmaps_known.then_some(mappings);
+            let counts = scan.is_some().then_some(counts);
+            claims.extend(counts.iter().flatten().copied().flat_map(cow_claim));
+            let length = u64::from(self.reader.geometry.ag_length(ag));
+            let inside = part.start.min(length) as u32..part.end.min(length) as u32;
+            let region = Region { home: Home::Group(ag), blocks: inside };
+            let scan = scan.filter(|_| part.start == 0);
+            self.compare_claims(&region, claims, free.as_deref(), scan, counts, rmaps)?;
             self.owners_are_compared();
         }
+        Ok(())
     }
 
     /// Compares the claims of a region with its free space, reference counts and reverse map, as
     /// far as they are known.
     pub(super) fn compare_claims(
         &mut self,
-        region: Region,
+        region: &Region,
         claims: Vec<Rmap>,
         free: Option<&[FreeExtent]>,
+        scan: Option<RefcountScan>,
         counts: Option<Vec<Refcount>>,
         rmaps: Option<Vec<Rmap>>,
-    ) {
+    ) -> Result<(), DeviceError> {
         let shared = self.sweep(region, &claims, free);
-        self.marks(&claims, &shared);
+        self.marks(&claims, &shared)?;
+        self.impossible_refcounts(region.home, scan);
         if let Some(found) = counts {
             self.compare_refcounts(region, &found, &shared);
         }
         if let Some(found) = rmaps {
             self.compare_rmaps(region, found, claims);
         }
+        Ok(())
     }
 
     fn events(&self, claims: &[Rmap], free: Option<&[FreeExtent]>) -> Vec<Event> {
@@ -162,13 +216,14 @@ impl Checker<'_> {
     /// Goes over a group's blocks once; returns the runs that several files share.
     fn sweep(
         &mut self,
-        region: Region,
+        region: &Region,
         claims: &[Rmap],
         free: Option<&[FreeExtent]>,
     ) -> Vec<Refcount> {
-        let length = region.length();
+        let length = region.blocks.end;
         let events = self.events(claims, free);
-        let (mut holders, mut at, mut shared) = (Holders::default(), 0, Vec::new());
+        let (mut holders, mut shared) = (Holders::default(), Vec::new());
+        let mut at = region.blocks.start;
         let mut index = 0;
         while at < length {
             while let Some(event) = events.get(index).filter(|event| event.block <= at) {
@@ -181,7 +236,7 @@ impl Checker<'_> {
                 index += 1;
             }
             let end = events.get(index).map_or(length, |event| event.block).min(length);
-            self.judge(region.at(at), end - at, holders, free.is_some());
+            self.judge(region.home.at(at), end - at, holders, free.is_some());
             if holders.shared > 1 {
                 let run = Refcount { start: at, cow: false, len: end - at, refs: holders.shared };
                 run.append_to(&mut shared);
@@ -206,41 +261,39 @@ impl Checker<'_> {
     }
 
     /// Whoever shares blocks must be marked for that, or he would overwrite them.
-    fn marks(&mut self, claims: &[Rmap], shared: &[Refcount]) {
-        let mut reported = BTreeSet::new();
+    fn marks(&mut self, claims: &[Rmap], shared: &[Refcount]) -> Result<(), DeviceError> {
+        let mut looked = BTreeSet::new();
         for claim in claims.iter().filter(|claim| is_data(claim)) {
             let at = shared.partition_point(|run| run.start + run.len <= claim.start);
             let shares = shared.get(at).is_some_and(|run| run.start < claim.start + claim.len);
-            let unmarked = || self.inodes.get(&claim.owner).is_some_and(|known| !known.reflink);
-            if shares && unmarked() && reported.insert(claim.owner) {
-                let text = "shares blocks and is not marked for that";
-                self.findings.add(Rule::ReferenceCount, At::Inode(Ino(claim.owner)), text);
+            if !shares || !looked.insert(claim.owner) {
+                continue;
             }
+            match self.reader.read_inode(self.cx, Ino(claim.owner)) {
+                Ok((_, core)) if !core.flags2.contains(Flags2::REFLINK) => {
+                    let text = "shares blocks and is not marked for that";
+                    self.findings.add(Rule::ReferenceCount, At::Inode(Ino(claim.owner)), text);
+                }
+                Err(Fault::Device(error)) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn impossible_refcounts(&mut self, home: Home, scan: Option<RefcountScan>) {
+        let Some(RefcountScan { impossible, apart, .. }) = scan else { return };
+        for record in impossible {
+            let text = format!("{record:?} is not possible");
+            self.findings.add(Rule::ReferenceCount, home.at(record.start), text);
+        }
+        for (first, second) in apart {
+            let text = format!("{first:?} and {second:?} should be one record");
+            self.findings.add(Rule::ReferenceCount, home.at(second.start), text);
         }
     }
 
-    /// Each record is possible by itself, and ends before the next one begins.
-    fn refcount_records(&mut self, region: Region, found: &[Refcount]) {
-        let length = region.length();
-        let mut end = (false, 0);
-        for record in found {
-            let behind = record.start.checked_add(record.len);
-            let inside = record.len > 0 && behind.is_some_and(|behind| behind <= length);
-            let refs = if record.cow { record.refs == 1 } else { record.refs >= 2 };
-            if !inside || !refs || (record.cow == end.0 && record.start < end.1) {
-                let text = format!("{record:?} is not possible");
-                self.findings.add(Rule::ReferenceCount, region.at(record.start), text);
-            }
-            end = (record.cow, behind.unwrap_or(u32::MAX));
-        }
-        for pair in found.windows(2).filter(|pair| pair[0].is_continued_by(&pair[1])) {
-            let text = format!("{:?} and {:?} should be one record", pair[0], pair[1]);
-            self.findings.add(Rule::ReferenceCount, region.at(pair[1].start), text);
-        }
-    }
-
-    fn compare_refcounts(&mut self, region: Region, found: &[Refcount], expected: &[Refcount]) {
-        self.refcount_records(region, found);
+    fn compare_refcounts(&mut self, region: &Region, found: &[Refcount], expected: &[Refcount]) {
         if self.owners_unknown {
             return;
         }
@@ -254,11 +307,11 @@ impl Checker<'_> {
                 Some((found, wanted)) => format!("{found:?} should be {wanted:?}"),
                 None => format!("{} runs should be {}", joined.len(), expected.len()),
             };
-            self.findings.add(Rule::ReferenceCount, region.head(), text);
+            self.findings.add(Rule::ReferenceCount, region.home.head(), text);
         }
     }
 
-    fn compare_rmaps(&mut self, region: Region, found: Vec<Rmap>, claims: Vec<Rmap>) {
+    fn compare_rmaps(&mut self, region: &Region, found: Vec<Rmap>, claims: Vec<Rmap>) {
         if self.owners_unknown {
             return;
         }
@@ -269,7 +322,7 @@ impl Checker<'_> {
                 Some((found, wanted)) => format!("{found:?} should be {wanted:?}"),
                 None => format!("{} mappings should be {}", found.len(), expected.len()),
             };
-            self.findings.add(Rule::ReverseMapping, region.head(), text);
+            self.findings.add(Rule::ReverseMapping, region.home.head(), text);
         }
     }
 }

@@ -7,7 +7,7 @@ use block::{DeviceError, Queue};
 use rt::Cx;
 
 use super::findings::Findings;
-use super::{CheckReport, Checker, MEMORY, Rule, read_super};
+use super::{CACHE, CheckReport, Checker, Rule, read_super};
 use crate::format::At;
 use crate::format::inode::InodeCore;
 use crate::mount;
@@ -145,7 +145,7 @@ pub fn check_counts(
     let Some((raw, geometry)) = read_super(cx, queue, &mut findings)? else {
         return Ok(findings.report());
     };
-    let reader = mount::reader(queue, geometry, MEMORY);
+    let reader = mount::reader(queue, geometry, CACHE);
     let mut checker = Checker::new(cx, reader, raw, findings);
     checker.backups()?;
     checker.group_headers()?;

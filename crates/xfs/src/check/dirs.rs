@@ -7,7 +7,7 @@ use block::DeviceError;
 
 use super::da_tree::DaTree;
 use super::inodes::Subject;
-use super::{Checker, NameOf, Rule};
+use super::{Checker, Rule};
 use crate::dir::{Form, form_of, space_start};
 use crate::format::dir::{
     DataBlock, FileType, Item, LeafEntry, Leaves, check_entry, find_best_free,
@@ -66,12 +66,12 @@ impl Checker<'_> {
             }
             b"." => {}
             b".." => {
-                if let Some(known) = self.inodes.get_mut(&dir.0) {
+                if let Some(known) = &mut self.current {
                     known.parent = Some(target);
                 }
             }
             _ => {
-                self.names.push(NameOf { dir, target, file_type });
+                self.take_name(dir, target, file_type);
                 self.expect_parent(dir, target, name);
             }
         }

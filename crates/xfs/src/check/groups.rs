@@ -6,7 +6,10 @@ use base::FsBlock;
 use block::DeviceError;
 use zerocopy::IntoBytes;
 
-use super::tree::Content;
+use super::blocks::RefcountScan;
+use super::stage::Stage;
+use super::sums::{Key, Sum};
+use super::tree::Look;
 use super::{Checker, Count, Counter, Rule};
 use crate::format::ag::{RawAgf, RawAgi, agfl_blocks, agfl_verify};
 use crate::format::btree::Shape;
@@ -19,16 +22,65 @@ use crate::format::{AgHeader, At, Geometry, Kind, RawSuper};
 pub(super) struct Group {
     pub agf: Option<RawAgf>,
     pub agi: Option<RawAgi>,
-    /// Free extents by block; None if the tree could not be read whole.
-    pub free: Option<Vec<FreeExtent>>,
     pub chunks: Vec<InodeChunk>,
-    pub rmaps: Option<Vec<Rmap>>,
-    pub refcounts: Option<Vec<Refcount>>,
+    /// The tree of free space by block was read whole.
+    pub free_known: bool,
+    /// So was the reverse map.
+    pub rmaps_known: bool,
+    /// So were the reference counts, whose records may still be impossible.
+    pub refcounts: Option<RefcountScan>,
 }
 
-/// The records of a tree.
-pub(super) fn records<T>(content: &Content, kind: Kind, read: impl Fn(&[u8]) -> T) -> Vec<T> {
-    content.records.chunks_exact(Shape::of(kind).record).map(read).collect()
+/// The records of a tree that lie one behind the other.
+pub(super) fn records<T>(bytes: &[u8], kind: Kind, read: impl Fn(&[u8]) -> T) -> Vec<T> {
+    bytes.chunks_exact(Shape::of(kind).record).map(read).collect()
+}
+
+/// The free extents of a group, by block.
+#[derive(Default)]
+struct FreeByBlock {
+    sum: Sum,
+    count: u64,
+    total: u64,
+    longest: u32,
+    /// Where the last one ended.
+    end: u64,
+    /// Those that are empty, leave the group or touch the one before.
+    wrong: Vec<FreeExtent>,
+}
+
+impl FreeByBlock {
+    fn add(&mut self, key: &Key, extent: FreeExtent, length: u64) {
+        let (start, len) = (u64::from(extent.start), u64::from(extent.len));
+        // Neighbours would have been joined.
+        if len == 0 || start + len > length || (start <= self.end && self.end > 0) {
+            self.wrong.push(extent);
+        }
+        self.end = start + len;
+        self.sum.add_free(key, extent);
+        self.count += 1;
+        self.total += len;
+        self.longest = self.longest.max(extent.len);
+    }
+}
+
+/// The free extents of a group, by size.
+#[derive(Default)]
+struct FreeBySize {
+    sum: Sum,
+    count: u64,
+    last: (u32, u32),
+    unordered: bool,
+}
+
+impl FreeBySize {
+    fn add(&mut self, key: &Key, extent: FreeExtent) {
+        self.sum.add_free(key, extent);
+        self.count += 1;
+        let order = (extent.len, extent.start);
+        self.unordered |= order < self.last;
+        self.last = order;
+    }
 }
 
 /// What no mount changes: the shape and the identity of the file system.
@@ -84,6 +136,10 @@ impl Checker<'_> {
             self.claim(ag, fixed);
             let mut group = Group::default();
             self.free_space(ag, &mut group)?;
+            if self.stage == Stage::Sums {
+                let differs = !self.is_sound(&group);
+                self.sums.group_is_read(ag, differs);
+            }
             self.inode_trees(ag, &mut group)?;
             self.groups.push(group);
             self.group_is_read();
@@ -121,21 +177,22 @@ impl Checker<'_> {
         self.reader.read_bytes(self.cx, sector, geometry.sector_size as usize)
     }
 
-    /// Claims the blocks of a tree and returns its content; None if it is not whole.
+    /// Claims the blocks of a tree and shows its records; whether it is whole, and its blocks.
     fn tree_of(
         &mut self,
         ag: u32,
         kind: Kind,
         root: crate::format::ag::Root,
         owner: u64,
-    ) -> Result<(Option<Content>, u32), DeviceError> {
-        let content = self.walk_tree(ag, kind, root)?;
+        look: Look<'_>,
+    ) -> Result<(bool, u32), DeviceError> {
+        let content = self.walk_tree(ag, kind, root, look)?;
         for &block in &content.blocks {
             self.claim(ag, Rmap { start: block as u32, len: 1, owner, offset: 0 });
         }
         let blocks = content.blocks.len() as u32;
         self.owners_unknown |= !content.complete;
-        Ok((content.complete.then_some(content), blocks))
+        Ok((content.complete, blocks))
     }
 
     fn free_space(&mut self, ag: u32, group: &mut Group) -> Result<(), DeviceError> {
@@ -149,42 +206,75 @@ impl Checker<'_> {
         };
         group.agf = Some(agf);
         self.free_list(ag, &agf)?;
-        let (by_block, block_tree) =
-            self.tree_of(ag, Kind::FreeByBlock, agf.by_block(), owner::AG)?;
-        let (by_size, size_tree) = self.tree_of(ag, Kind::FreeBySize, agf.by_size(), owner::AG)?;
+        let (key, length) = (self.sums.key, geometry.ag_length(ag));
+        let mut free = FreeByBlock::default();
+        let (whole, block_tree) = self.tree_of(
+            ag,
+            Kind::FreeByBlock,
+            agf.by_block(),
+            owner::AG,
+            &mut |checker, data| {
+                let extent = FreeExtent::read(data);
+                free.add(&key, extent, length.into());
+                checker.take_free(ag, extent);
+            },
+        )?;
+        group.free_known = whole;
+        let mut by_size = FreeBySize::default();
+        let (size_whole, size_tree) =
+            self.tree_of(ag, Kind::FreeBySize, agf.by_size(), owner::AG, &mut |_, data| {
+                by_size.add(&key, FreeExtent::read(data));
+            })?;
         let mut tree_blocks = block_tree + size_tree - 2;
         if geometry.features.rmapbt() {
-            let (content, blocks) = self.tree_of(ag, Kind::Rmap, agf.rmap(), owner::AG)?;
+            let (whole, blocks) =
+                self.tree_of(ag, Kind::Rmap, agf.rmap(), owner::AG, &mut |checker, data| {
+                    checker.take_mapping(ag, Rmap::read(data));
+                })?;
             tree_blocks += blocks - 1;
             self.equal(ag, Counter::RmapBlocks, agf.agf_rmap_blocks.get(), blocks);
-            group.rmaps = content.map(|content| records(&content, Kind::Rmap, Rmap::read));
+            group.rmaps_known = whole;
         }
         if geometry.features.reflink() {
-            let (content, blocks) =
-                self.tree_of(ag, Kind::Refcount, agf.refcount(), owner::REFC)?;
+            let mut scan = RefcountScan::new(length);
+            let (whole, blocks) = self.tree_of(
+                ag,
+                Kind::Refcount,
+                agf.refcount(),
+                owner::REFC,
+                &mut |checker, data| {
+                    let record = Refcount::read(data);
+                    scan.add(&record);
+                    checker.take_reference(ag, record);
+                },
+            )?;
             self.equal(ag, Counter::RefcountBlocks, agf.agf_refcount_blocks.get(), blocks);
-            group.refcounts =
-                content.map(|content| records(&content, Kind::Refcount, Refcount::read));
+            group.refcounts = whole.then_some(scan);
         }
         if geometry.features.features2.contains(Features2::LAZYSBCOUNT) {
             self.equal(ag, Counter::TreeBlocks, agf.agf_btreeblks.get(), tree_blocks);
         }
-        let read = |content: Content, kind| records(&content, kind, FreeExtent::read);
-        let free = by_block.map(|content| read(content, Kind::FreeByBlock));
-        if let Some(free) = &free {
-            self.free_extents(ag, &agf, free);
-            if let Some(by_size) = by_size.map(|content| read(content, Kind::FreeBySize)) {
-                let mut sorted = free.clone();
-                sorted.sort_by_key(|extent| (extent.len, extent.start));
-                if sorted != by_size {
-                    let (one, two) = (free.len(), by_size.len());
-                    let text = format!("{one} extents by block are not the {two} by size");
-                    self.findings.add(Rule::FreeBySize, At::Agf(ag), text);
-                }
+        if whole {
+            self.free_extents(ag, &agf, &free);
+            let same = free.sum == by_size.sum && free.count == by_size.count;
+            if size_whole && (!same || by_size.unordered) {
+                let text = format!(
+                    "{} extents by block are not the {} by size",
+                    free.count, by_size.count
+                );
+                self.findings.add(Rule::FreeBySize, At::Agf(ag), text);
             }
         }
-        group.free = free;
         Ok(())
+    }
+
+    /// Whether the btrees of a group can be trusted to be what the sums are made of.
+    fn is_sound(&self, group: &Group) -> bool {
+        let features = &self.reader.geometry.features;
+        let counts = group.refcounts.as_ref().is_some_and(RefcountScan::is_sound);
+        group.free_known
+            && (group.rmaps_known || !features.rmapbt())
+            && (counts || !features.reflink())
     }
 
     fn equal(&mut self, ag: u32, counter: Counter, found: u32, counted: u32) {
@@ -225,28 +315,15 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn free_extents(&mut self, ag: u32, agf: &RawAgf, free: &[FreeExtent]) {
-        let length = u64::from(self.reader.geometry.ag_length(ag));
-        let mut end = 0;
-        for extent in free {
-            let (start, len) = (u64::from(extent.start), u64::from(extent.len));
-            // Neighbours would have been joined.
-            if len == 0 || start + len > length || (start <= end && end > 0) {
-                let text =
-                    format!("{start}+{len} is empty, leaves the group or touches the one before");
-                self.findings.add(Rule::FreeExtent, At::Agf(ag), text);
-            }
-            end = start + len;
+    fn free_extents(&mut self, ag: u32, agf: &RawAgf, free: &FreeByBlock) {
+        for FreeExtent { start, len } in &free.wrong {
+            let text =
+                format!("{start}+{len} is empty, leaves the group or touches the one before");
+            self.findings.add(Rule::FreeExtent, At::Agf(ag), text);
         }
-        let total: u64 = free.iter().map(|extent| u64::from(extent.len)).sum();
-        let longest = free.iter().map(|extent| extent.len).max().unwrap_or(0);
-        self.equal(
-            ag,
-            Counter::FreeBlocks,
-            agf.agf_freeblks.get(),
-            total.min(u64::from(u32::MAX)) as u32,
-        );
-        self.equal(ag, Counter::LongestFree, agf.agf_longest.get(), longest);
+        let total = free.total.min(u64::from(u32::MAX)) as u32;
+        self.equal(ag, Counter::FreeBlocks, agf.agf_freeblks.get(), total);
+        self.equal(ag, Counter::LongestFree, agf.agf_longest.get(), free.longest);
     }
 
     fn inode_trees(&mut self, ag: u32, group: &mut Group) -> Result<(), DeviceError> {
@@ -260,36 +337,43 @@ impl Checker<'_> {
         };
         group.agi = Some(agi);
         let sparse = geometry.features.sparse();
-        let read =
-            |content: &Content, kind| records(content, kind, |data| InodeChunk::read(data, sparse));
-        let (content, blocks) = self.tree_of(ag, Kind::Inobt, agi.inobt(), owner::INOBT)?;
+        let mut chunks = Vec::new();
+        let (whole, blocks) =
+            self.tree_of(ag, Kind::Inobt, agi.inobt(), owner::INOBT, &mut |_, data| {
+                chunks.push(InodeChunk::read(data, sparse));
+            })?;
         let counted = geometry.features.inobtcount();
         if counted {
             self.equal(ag, Counter::InodeTreeBlocks, agi.agi_iblocks.get(), blocks);
         }
-        self.names_unknown |= content.is_none();
-        let whole = content.is_some();
-        group.chunks = content.map(|content| read(&content, Kind::Inobt)).unwrap_or_default();
-        let chunks = group.chunks.clone();
+        self.names_unknown |= !whole;
         if whole {
             self.chunk_counts(ag, &agi, &chunks);
+        } else {
+            chunks.clear();
         }
         for chunk in &chunks {
             self.chunk(ag, chunk);
         }
         if geometry.features.finobt() {
-            let (content, blocks) = self.tree_of(ag, Kind::Finobt, agi.finobt(), owner::INOBT)?;
+            let with_free = |chunk: &&InodeChunk| chunk.free_count > 0;
+            let mut expected = chunks.iter().filter(with_free).peekable();
+            let mut same = true;
+            let (found, blocks) =
+                self.tree_of(ag, Kind::Finobt, agi.finobt(), owner::INOBT, &mut |_, data| {
+                    same &= expected.next() == Some(&InodeChunk::read(data, sparse));
+                })?;
+            same &= expected.peek().is_none();
             if counted {
                 self.equal(ag, Counter::FreeInodeTreeBlocks, agi.agi_fblocks.get(), blocks);
             }
-            let found = content.map(|content| read(&content, Kind::Finobt));
-            let expected: Vec<_> =
-                chunks.iter().filter(|chunk| chunk.free_count > 0).copied().collect();
-            if whole && found.is_some_and(|found| found != expected) {
-                let text = format!("does not hold the {} chunks with free inodes", expected.len());
+            if whole && found && !same {
+                let count = chunks.iter().filter(with_free).count();
+                let text = format!("does not hold the {count} chunks with free inodes");
                 self.findings.add(Rule::FreeInodeBtree, At::Agi(ag), text);
             }
         }
+        group.chunks = chunks;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Finds which owner holds a block.
 
 use base::Ino;
-use vfs::check::{Holder, Watch};
+use vfs::check::Holder;
 
 use super::Checker;
 use crate::format::AgInode;
@@ -10,17 +10,17 @@ use crate::format::record::{
 };
 
 impl Checker<'_> {
-    /// Notes what is claimed of the blocks that are watched. Before the claims are used up.
-    pub(super) fn note_holders(&mut self, watch: &mut Watch) {
-        let geometry = self.geometry();
-        for (ag, claims) in self.claims.iter().enumerate() {
-            let base = ag as u64 * u64::from(geometry.ag_blocks);
-            for claim in claims {
-                let first = base + u64::from(claim.start);
-                let run = first..first + u64::from(claim.len);
-                watch.note(run, |block| self.holder(ag as u32, claim, (block - first) as u32));
-            }
+    /// Notes who claims blocks that are watched.
+    pub(super) fn note_holder(&mut self, ag: u32, claim: &Rmap) {
+        if self.watch.is_empty() {
+            return;
         }
+        let first = u64::from(ag) * u64::from(self.reader.geometry.ag_blocks);
+        let first = first + u64::from(claim.start);
+        let run = first..first + u64::from(claim.len);
+        let mut watch = std::mem::take(&mut self.watch);
+        watch.note(run, |block| self.holder(ag, claim, (block - first) as u32));
+        self.watch = watch;
     }
 
     /// The holder of the block `index` of a claim.

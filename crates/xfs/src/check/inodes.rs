@@ -3,7 +3,8 @@
 use base::{FsBlock, Ino};
 use block::DeviceError;
 
-use super::{Checker, Known, Rule};
+use super::records::Known;
+use super::{Checker, Rule};
 use crate::bmap::{Fork, Forks, Which, runs};
 use crate::buf::meta::ReadRequest;
 use crate::format::extent::Extent;
@@ -83,13 +84,11 @@ impl Checker<'_> {
             names: 0,
             named: false,
             parent: None,
-            next_unlinked: core.next_unlinked,
             generation: core.generation,
             reflink: core.flags2.contains(Flags2::REFLINK),
             metadata: core.flags2.contains(Flags2::METADATA),
-            unlinked: false,
         };
-        self.inodes.insert(ino.0, known);
+        self.current = Some(known);
         let counts = self.findings.counts();
         counts.inodes_used += 1;
         counts.directories += u64::from(core.file_type() == 0x4000);
@@ -103,7 +102,9 @@ impl Checker<'_> {
             0xa000 => self.symlink(&subject)?,
             _ => {}
         }
-        self.attributes(&subject)
+        self.attributes(&subject)?;
+        self.inode_is_read(ino);
+        Ok(())
     }
 
     /// Reads both forks, claims their blocks and compares their number.
@@ -177,14 +178,19 @@ impl Checker<'_> {
             self.owners_unknown = true;
             return Ok(None);
         };
-        let content = self.walk_inode_tree(ino, kind, &fork.bytes)?;
+        let mut records = Vec::new();
+        let content = self.walk_inode_tree(ino, kind, &fork.bytes, &mut |_, record| {
+            records.extend_from_slice(record);
+        })?;
         for &block in &content.blocks {
             self.claim_blocks(ino, FsBlock(block), 1, RMAP_BMBT);
         }
         *blocks += content.blocks.len() as u64;
         let complete = content.complete;
         self.owners_unknown |= !complete;
-        self.section_trees.insert(ino.0, content);
+        if complete {
+            self.section_trees.insert(ino.0, records);
+        }
         Ok(complete.then(Vec::new))
     }
 

@@ -32,6 +32,12 @@ impl Checker<'_> {
         self.meter.go_on("inodes", inodes + inodes / OF_OWNERS);
     }
 
+    /// All is read once more, for its records.
+    pub(super) fn begin_again(&self) {
+        let inodes = self.raw.sb_icount.get().min(u64::from(self.reader.geometry.ag_count) << 32);
+        self.meter.go_on("records", inodes / OF_GROUPS + inodes + inodes / OF_OWNERS);
+    }
+
     pub(super) fn go_on_with_owners(&self) {
         self.meter.go_on("owners and names", self.inodes_of_chunks() / OF_OWNERS);
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use base::Ino;
 use block::DeviceError;
 
-use super::blocks::{Region, cow_claims};
+use super::blocks::{Home, RefcountScan, Region, cow_claim};
 use super::groups::records;
 use super::{Checker, Rule};
 use crate::alloc::realtime_runs::set_runs;
@@ -81,7 +81,7 @@ impl Checker<'_> {
         let Some(files) = self.keep(files)? else { return Ok(()) };
         let mut free = Vec::new();
         for (group, inos) in files.iter().enumerate() {
-            self.compare_section_trees(group as u32, inos.trees, &mut claims);
+            self.compare_section_trees(group as u32, inos.trees, &mut claims)?;
         }
         for (group, inos) in files.iter().enumerate() {
             match self.realtime_group(group as u32, inos.files)? {
@@ -105,20 +105,17 @@ impl Checker<'_> {
         group: u32,
         [rmap, counts]: [Option<Ino>; 2],
         claims: &mut Claims,
-    ) {
+    ) -> Result<(), DeviceError> {
         let shape = self.reader.geometry.realtime;
-        let Some(ino) = rmap.or(counts) else { return };
-        let mut tree = |ino: Option<Ino>| {
-            let content = ino.and_then(|ino| self.section_trees.remove(&ino.0));
-            content.filter(|content| content.complete)
-        };
-        let rmaps = tree(rmap).map(|content| records(&content, Kind::RealtimeRmap, Rmap::read));
+        let Some(ino) = rmap.or(counts) else { return Ok(()) };
+        let mut tree = |ino: Option<Ino>| ino.and_then(|ino| self.section_trees.remove(&ino.0));
+        let rmaps = tree(rmap).map(|bytes| records(&bytes, Kind::RealtimeRmap, Rmap::read));
         let counts =
-            tree(counts).map(|content| records(&content, Kind::RealtimeRefcount, Refcount::read));
+            tree(counts).map(|bytes| records(&bytes, Kind::RealtimeRefcount, Refcount::read));
         let mut list = std::mem::take(&mut self.section_claims[group as usize]);
         let all = shape.extents_of(group);
         let unit = u64::from(shape.extent_blocks.max(1));
-        for claim in counts.iter().flat_map(|counts| cow_claims(counts)) {
+        for claim in counts.iter().flatten().copied().flat_map(cow_claim) {
             let (start, len) = (u64::from(claim.start), u64::from(claim.len));
             let run = all.start + start / unit..all.start + (start + len).div_ceil(unit);
             claims.push((run, Ino(0)));
@@ -128,8 +125,14 @@ impl Checker<'_> {
             let len = unit as u32 * shape.super_extents() as u32;
             list.push(Rmap { start: 0, len, owner: owner::FS, offset: 0 });
         }
-        let region = Region::Section { ino, length: ((all.end - all.start) * unit) as u32 };
-        self.compare_claims(region, list, None, counts, rmaps);
+        let blocks = 0..((all.end - all.start) * unit) as u32;
+        let region = Region { home: Home::Section(ino), blocks };
+        let scan = counts.as_ref().map(|counts| {
+            let mut scan = RefcountScan::new(region.blocks.end);
+            counts.iter().for_each(|count| scan.add(count));
+            scan
+        });
+        self.compare_claims(&region, list, None, scan, counts, rmaps)
     }
 
     /// The free extents of a group by its bitmap, with which its summary is compared; none where

@@ -23,13 +23,14 @@ pub(super) type Key = (u64, u64, u64);
 /// What a walk found.
 #[derive(Default)]
 pub(super) struct Content {
-    /// All records, one behind the other.
-    pub records: Vec<u8>,
     /// Blocks of the tree: of the group, or of the file system.
     pub blocks: Vec<u64>,
     /// Every block could be read.
     pub complete: bool,
 }
+
+/// Is shown all records of a tree in their order.
+pub(super) type Look<'l> = &'l mut dyn FnMut(&mut Checker<'_>, &[u8]);
 
 /// The last block seen at one level.
 #[derive(Clone, Copy)]
@@ -56,9 +57,10 @@ impl Home {
     }
 }
 
-struct Walk {
+struct Walk<'l> {
     home: Home,
     kind: Kind,
+    look: Look<'l>,
     content: Content,
     seen: BTreeSet<u64>,
     last: Vec<Option<Last>>,
@@ -66,11 +68,11 @@ struct Walk {
     before: Option<Key>,
 }
 
-impl Walk {
-    fn new(home: Home, kind: Kind, levels: usize) -> Walk {
+impl<'l> Walk<'l> {
+    fn new(home: Home, kind: Kind, levels: usize, look: Look<'l>) -> Walk<'l> {
         let content = Content { complete: true, ..Content::default() };
         let (seen, last) = (BTreeSet::new(), vec![None; levels]);
-        Walk { home, kind, content, seen, last, before: None }
+        Walk { home, kind, look, content, seen, last, before: None }
     }
 }
 
@@ -118,29 +120,32 @@ fn record_high(kind: Kind, record: &[u8]) -> Key {
 }
 
 impl Checker<'_> {
-    /// Walks a tree of group `ag`.
+    /// Walks a tree of group `ag`; shows its records.
     pub(super) fn walk_tree(
         &mut self,
         ag: u32,
         kind: Kind,
         root: Root,
+        look: Look<'_>,
     ) -> Result<Content, DeviceError> {
-        let mut walk = Walk::new(Home::Group(ag), kind, root.levels as usize);
+        let mut walk = Walk::new(Home::Group(ag), kind, root.levels as usize, look);
         self.walk_block(&mut walk, u64::from(root.block), root.levels as u16 - 1)?;
         Ok(self.walked(walk))
     }
 
-    /// Walks a tree whose root is the data fork of an inode.
+    /// Walks a tree whose root is the data fork of an inode; shows its records.
     pub(super) fn walk_inode_tree(
         &mut self,
         ino: Ino,
         kind: Kind,
         root: &[u8],
+        look: Look<'_>,
     ) -> Result<Content, DeviceError> {
         let shape = Shape::of(kind);
         let (level, count) = (u16_at(root, 0), u16_at(root, 2));
         let (at, most) = (At::Inode(ino), shape.root_max(root.len(), level));
-        let mut walk = Walk::new(Home::Inode(ino), kind, usize::from(level.min(LEVELS_MAX)));
+        let levels = usize::from(level.min(LEVELS_MAX));
+        let mut walk = Walk::new(Home::Inode(ino), kind, levels, look);
         if level > LEVELS_MAX || usize::from(count) > most {
             let limit = most as u16;
             let kind = CorruptKind::BtreeCount { what: kind.name(), found: count, limit };
@@ -165,7 +170,7 @@ impl Checker<'_> {
     }
 
     /// What the walk over all blocks of a tree has found.
-    fn walked(&mut self, walk: Walk) -> Content {
+    fn walked(&mut self, walk: Walk<'_>) -> Content {
         let dangling = walk.last.iter().flatten().find(|last| last.right.is_some());
         if let Some(last) = dangling {
             let at = walk.home.at(last.block);
@@ -202,7 +207,7 @@ impl Checker<'_> {
     /// Walks the subtree below a block; returns its lowest and its highest key.
     fn walk_block(
         &mut self,
-        walk: &mut Walk,
+        walk: &mut Walk<'_>,
         block: u64,
         level: u16,
     ) -> Result<Option<(Key, Key)>, DeviceError> {
@@ -244,7 +249,7 @@ impl Checker<'_> {
     /// Walks the children of a node of this level.
     fn walk_children<'a>(
         &mut self,
-        walk: &mut Walk,
+        walk: &mut Walk<'_>,
         children: impl Iterator<Item = Child<'a>>,
         level: u16,
         at: At,
@@ -268,7 +273,7 @@ impl Checker<'_> {
 
     fn walk_leaf<'a>(
         &mut self,
-        walk: &mut Walk,
+        walk: &mut Walk<'_>,
         records: impl Iterator<Item = &'a [u8]>,
         at: At,
     ) -> Option<(Key, Key)> {
@@ -280,14 +285,14 @@ impl Checker<'_> {
                 self.findings.add(Rule::BtreeOrder, at, kind.to_string());
             }
             walk.before = Some(key);
-            walk.content.records.extend_from_slice(record);
+            (walk.look)(self, record);
             let high = record_high(walk.kind, record);
             range = Some(range.map_or((key, high), |(first, last)| (first, last.max(high))));
         }
         range
     }
 
-    fn check_siblings(&mut self, walk: &mut Walk, node: &Node<'_>, block: u64, at: At) {
+    fn check_siblings(&mut self, walk: &mut Walk<'_>, node: &Node<'_>, block: u64, at: At) {
         let (left, right) = node.siblings();
         let before = walk.last[usize::from(node.level)].replace(Last { block, right });
         let expected = before.map(|last| last.block);
