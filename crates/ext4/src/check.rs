@@ -64,6 +64,9 @@ use quota::Usage;
 use system::SystemFile;
 use xattrs::{Attributes, LargeValues, XattrBlocks};
 
+/// Bytes that a check keeps of a directory at the most, but for one that is cut into many pieces.
+const OF_DIRECTORY: u64 = 160;
+
 /// How to check.
 #[derive(Clone, Debug)]
 pub struct CheckOptions {
@@ -116,6 +119,31 @@ pub fn check_counting(
 ) -> Result<(CheckReport, Option<Counted>), DeviceError> {
     let passed = passes(cx, queue, options, Watch::default())?;
     Ok((passed.report, passed.counted))
+}
+
+/// About how many bytes a check of this file system takes: three bits for each block, six bytes for
+/// each inode that its group has ever used, [`OF_DIRECTORY`] for each directory. Reads the
+/// superblock and the descriptors. Parks on reads.
+///
+/// # Errors
+/// The device's first error.
+pub fn memory(cx: &mut Cx, queue: &Arc<Queue>) -> Result<u64, DeviceError> {
+    let mut io = Io::new(cx, queue);
+    let Some((raw, geometry)) = groups::read_super(&mut io, &mut Findings::new(0))? else {
+        return Ok(0);
+    };
+    io.set_block_size(geometry.block_size);
+    let mut checker = Checker::new(io, raw, geometry, Findings::new(0));
+    if !checker.groups()? {
+        return Ok(0);
+    }
+    let descs = checker.descs.iter().flatten();
+    let of_groups = descs.map(|desc| {
+        let most = checker.g.inodes_per_group;
+        let inodes = u64::from(most.saturating_sub(desc.itable_unused));
+        6 * inodes + OF_DIRECTORY * u64::from(desc.used_dirs.min(most))
+    });
+    Ok(of_groups.sum::<u64>() + 3 * checker.g.blocks_count.div_ceil(8))
 }
 
 /// Says who holds each of these blocks; nobody where a block is free or outside. Goes over the

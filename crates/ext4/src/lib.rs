@@ -50,7 +50,7 @@ mod trans;
 mod verity;
 
 pub use check::{CheckOptions, CheckReport, Counted, Finding, Policies, Rule, WrongLinks};
-pub use check::{check, check_counting, holders};
+pub use check::{check, check_counting, holders, memory};
 pub use ext4::Ext4;
 pub use journal_device::{JournalDevice, JournalDeviceError, JournalFacts};
 pub use mkfs::{ExternalJournal, FsType, MkfsError, MkfsOptions, MkfsReport, mkfs};

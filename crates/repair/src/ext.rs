@@ -45,6 +45,8 @@ use inodes::Inode;
 
 /// Rounds at the most: what one round moves may show the next one something.
 const ROUNDS: usize = 6;
+/// Bytes that an inode in use takes while all are kept, its map and names included.
+const OF_INODE: u64 = 300;
 /// Findings of the check that a round looks at.
 const FINDINGS_MAX: usize = 100_000;
 
@@ -119,6 +121,9 @@ pub fn plan(
     {
         left.clear();
     }
+    if !left.is_empty() {
+        crate::afford(fs.memory_of_rounds(), options.memory)?;
+    }
     for _ in 0..ROUNDS {
         if left.is_empty() {
             break;
@@ -163,6 +168,12 @@ impl<'a> Fs<'a> {
             self.g = geometry;
         }
         Ok(())
+    }
+
+    /// About how many bytes it takes to read and keep all inodes.
+    fn memory_of_rounds(&self) -> u64 {
+        let (count, free) = (self.raw.s_inodes_count.get(), self.raw.s_free_inodes_count.get());
+        u64::from(count.saturating_sub(free)) * OF_INODE + 3 * self.g.blocks_count.div_ceil(8)
     }
 
     /// What the check says about the state that the plan would leave, and whether that is light.

@@ -80,6 +80,14 @@ pub enum RepairError {
         /// Bytes of the device.
         device_bytes: u64,
     },
+    /// More memory than is allowed.
+    #[error("the repair takes about {} MiB, and {} are allowed", needed >> 20, allowed >> 20)]
+    Memory {
+        /// About how many bytes it takes.
+        needed: u64,
+        /// How many are allowed.
+        allowed: u64,
+    },
     /// Structures that nothing is left to restore from.
     #[error("{0}")]
     Hopeless(String),
@@ -90,6 +98,8 @@ pub enum RepairError {
 pub struct PlanOptions {
     /// A log of XFS that cannot be replayed is made empty; else there is no plan.
     pub zero_log: bool,
+    /// The most memory; None: as much as it takes. Where the damage takes more, there is no plan.
+    pub memory: Option<u64>,
     /// Counts what is done. Checks and rounds of passes follow each other, each from its
     /// beginning; how many is not known before.
     pub meter: Meter,
@@ -124,6 +134,15 @@ pub fn plan_with(
     match ext::plan(cx, queue, &options, decide) {
         Err(RepairError::NoSuperblock) => xfs::plan(cx, queue, &options, decide),
         planned => planned,
+    }
+}
+
+/// # Errors
+/// [`RepairError::Memory`] where more is needed than is allowed.
+fn afford(needed: u64, allowed: Option<u64>) -> Result<(), RepairError> {
+    match allowed.filter(|&allowed| needed > allowed) {
+        Some(allowed) => Err(RepairError::Memory { needed, allowed }),
+        None => Ok(()),
     }
 }
 

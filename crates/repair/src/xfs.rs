@@ -54,6 +54,8 @@ use names::Directory;
 
 /// Rounds at the most: what one round moves may show the next one something.
 const ROUNDS: usize = 6;
+/// Bytes that an inode in use takes while all are kept, its forks and names included.
+const OF_INODE: u64 = 700;
 /// Findings of the check that a round looks at.
 const FINDINGS_MAX: usize = 100_000;
 
@@ -94,6 +96,8 @@ struct Fs<'a> {
     log_emptied: bool,
     /// The newest cycle of the log that metadata name.
     newest_cycle: u32,
+    /// The most memory.
+    memory: Option<u64>,
 }
 
 /// True where the first sector is a superblock of XFS by its magic number. Parks.
@@ -120,6 +124,7 @@ pub fn plan(
     let mut view = View::new(cx, queue);
     view.meter = options.meter.clone();
     let mut fs = Fs::open(view, options.zero_log)?;
+    fs.memory = options.memory;
     if fs.log_emptied {
         fs.heal()?;
         fs.renew_log();
@@ -129,6 +134,7 @@ pub fn plan(
         left = fs.counts_left(&counts)?;
     }
     if !left.is_empty() {
+        crate::afford(fs.memory_of_rounds(), options.memory)?;
         let before = fs.findings.len();
         fs.heal()?;
         if before != fs.findings.len() {
@@ -210,12 +216,22 @@ impl<'a> Fs<'a> {
         Ok(())
     }
 
+    /// About how many bytes it takes to read and keep all inodes.
+    fn memory_of_rounds(&self) -> u64 {
+        let raw = &self.raw;
+        let most = self.g.blocks_count.saturating_mul(self.g.inodes_per_block().into());
+        let used = raw.sb_icount.get().saturating_sub(raw.sb_ifree.get()).min(most);
+        used * OF_INODE + self.g.blocks_count.div_ceil(8)
+    }
+
     /// What the check says about the state that the plan would leave, and the numbers that it has
     /// counted otherwise.
     fn judge(&mut self) -> Result<(Vec<String>, Vec<Count>), DeviceError> {
         let (_, queue) = self.view.overlay()?;
         let meter = self.view.meter.clone();
-        let options = CheckOptions { findings_max: FINDINGS_MAX, meter, ..CheckOptions::default() };
+        let mut options =
+            CheckOptions { findings_max: FINDINGS_MAX, meter, ..CheckOptions::default() };
+        options.memory = self.memory.map_or(options.memory, |most| most.min(options.memory));
         let (report, counts) = xfs::check_counting(self.view.cx(), &queue, &options)?;
         self.suspects = Suspects::default();
         for finding in &report.findings {

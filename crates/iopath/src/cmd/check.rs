@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::json;
 use vfs::check::{Finding, Summary};
@@ -39,6 +39,10 @@ pub struct Options {
     /// Report a dirty journal instead of replaying it in memory
     #[arg(long)]
     no_replay: bool,
+    /// Use about this much memory at most: on XFS damage takes longer with less, on ext a check
+    /// that needs more is refused
+    #[arg(long, value_name = "SIZE", value_parser = crate::text::parse_size)]
+    memory: Option<u64>,
     /// Print at most this many findings
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     limit: usize,
@@ -57,21 +61,32 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         let progress = app.out.progress("checking");
         let meter = progress.meter();
         let (replay, findings_max) = (!options.no_replay, options.limit);
+        let most = options.memory;
         let log = open_beside(app, BesideWord::Log, false)?;
         let report = match known {
             Known::Ext => {
                 let journal = journal_beside(app, false)?;
+                if let Some(allowed) = most {
+                    let needed = ext4::memory(app.cx, &storage.queue)?;
+                    let [needed, allowed] = [needed, allowed].map(|bytes| bytes.div_ceil(1 << 20));
+                    if needed > allowed {
+                        bail!(
+                            "{target}: a check takes about {needed} MiB, and {allowed} are allowed"
+                        );
+                    }
+                }
                 let options =
                     ext4::CheckOptions { replay, findings_max, journal, tasks: None, meter };
                 ext4::check(app.cx, &storage.queue, &options).map(Summary::from)
             }
             Known::Xfs => {
-                let options = xfs::CheckOptions {
+                let mut options = xfs::CheckOptions {
                     recover: replay,
                     findings_max,
                     meter,
                     ..xfs::CheckOptions::default()
                 };
+                options.memory = most.unwrap_or(options.memory);
                 let found = xfs::check_beside(app.cx, &storage.queue, log.as_ref(), &options);
                 found.map(Summary::from)
             }

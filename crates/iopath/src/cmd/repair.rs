@@ -52,6 +52,9 @@ pub struct Options {
     /// XFS: empty a log that cannot be replayed; its changes are lost
     #[arg(long)]
     zero_log: bool,
+    /// Use about this much memory at most; a plan that needs more is not made
+    #[arg(long, value_name = "SIZE", value_parser = crate::text::parse_size)]
+    memory: Option<u64>,
     /// Undo file; the default is TARGET.undo beside an image file, else in the working directory
     #[arg(long, value_name = "FILE")]
     undo_file: Option<PathBuf>,
@@ -76,7 +79,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         (_, true) => progress.beside(|| ask(finding)),
         _ => true,
     };
-    let plan_options = PlanOptions { zero_log: options.zero_log, meter: progress.meter() };
+    let (zero_log, memory) = (options.zero_log, options.memory);
+    let plan_options = PlanOptions { zero_log, memory, meter: progress.meter() };
     let plan = repair::plan_with(app.cx, &storage.queue, plan_options, &mut decide);
     progress.finish();
     let plan = plan.with_context(|| target.to_string())?;

@@ -159,6 +159,7 @@ impl Fs<'_> {
         if slot[2..4] == [0, 0] {
             return Ok(false);
         }
+        let slot = self.corrected_slot(ino, slot)?;
         let (core, slot) = match InodeCore::parse(&slot, ino, &self.g) {
             Ok(core) => (core, slot),
             Err(corrupt) => match self.sane(ino, &slot, &corrupt)? {
@@ -184,6 +185,21 @@ impl Fs<'_> {
         }
         self.inodes.insert(ino.0, Inode { data, attr, ..Inode::new(core) });
         Ok(true)
+    }
+
+    /// The slot with fields put right that can have one value only.
+    fn corrected_slot(&mut self, ino: Ino, mut slot: Vec<u8>) -> Result<Vec<u8>, DeviceError> {
+        let raw = inode::RawInode::view_mut(&mut slot).expect("a slot holds a core");
+        let (right, wrong) = inode::corrected(raw, ino, &self.g);
+        if wrong.is_empty() || self.healing {
+            return Ok(slot);
+        }
+        *raw = right;
+        self.put_slot(ino, &mut slot)?;
+        for field in wrong {
+            self.note(safe(Rule::Inode, At::Inode(ino), field.to_string(), "store that"));
+        }
+        Ok(slot)
     }
 
     /// The slot as it should be, if anything says so.

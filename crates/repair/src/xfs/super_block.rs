@@ -251,6 +251,7 @@ pub fn open(mut view: View<'_>) -> Result<Fs<'_>, RepairError> {
         again: false,
         log_emptied: false,
         newest_cycle: 1,
+        memory: None,
     })
 }
 

@@ -8,7 +8,7 @@ use super::{Checker, Rule};
 use crate::bmap::{Fork, Forks, Which, runs};
 use crate::buf::meta::ReadRequest;
 use crate::format::extent::Extent;
-use crate::format::inode::{Flags2, ForkFormat, InodeCore, MetadataType};
+use crate::format::inode::{Flags2, ForkFormat, InodeCore, MetadataType, RawInode, corrected};
 use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
 use crate::format::{AgInode, At, Kind, remote, u16_at};
 
@@ -72,6 +72,10 @@ impl Checker<'_> {
             return Ok(());
         }
         let geometry = self.geometry();
+        let raw = RawInode::view(&slot).expect("a slot holds a core");
+        for field in corrected(raw, ino, &geometry).1 {
+            self.findings.add(Rule::Inode, At::Inode(ino), field.to_string());
+        }
         let core = InodeCore::parse(&slot, ino, &geometry);
         let Some(core) = self.keep(core.map_err(Into::into))? else {
             self.owners_unknown = true;

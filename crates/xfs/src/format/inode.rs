@@ -11,6 +11,7 @@ use super::{
 };
 
 mod core;
+mod fields;
 
 /// The fork of an inode that a function works on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -22,6 +23,7 @@ pub(crate) enum Which {
 }
 
 pub use self::core::{ForkFormat, InodeCore};
+pub use self::fields::{WrongField, corrected};
 
 /// Bytes of the core of a version 3 inode.
 pub const CORE_SIZE: usize = 176;
