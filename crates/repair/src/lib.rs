@@ -81,7 +81,7 @@ pub enum RepairError {
         device_bytes: u64,
     },
     /// More memory than is allowed.
-    #[error("the repair takes about {} MiB, and {} are allowed", needed >> 20, allowed >> 20)]
+    #[error("the repair takes about {} KiB, and {} are allowed", needed >> 10, allowed >> 10)]
     Memory {
         /// About how many bytes it takes.
         needed: u64,

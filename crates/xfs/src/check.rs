@@ -271,6 +271,14 @@ fn begin(
     }
 }
 
+/// The roots, and the other inodes that need no name.
+fn nameless(raw: &RawSuper, geometry: &Geometry) -> [Vec<Ino>; 2] {
+    let roots = [geometry.root_ino].into_iter().chain(geometry.metadata_root).collect();
+    let quota = [&raw.sb_uquotino, &raw.sb_gquotino, &raw.sb_pquotino];
+    let system = quota.map(|ino| Ino(ino.get())).into_iter().chain(geometry.realtime_inos);
+    [roots, system.filter(|&ino| ino != Ino(0)).collect()]
+}
+
 /// The superblock, where it allows to read on.
 fn read_super(
     cx: &mut Cx,
@@ -291,12 +299,8 @@ fn read_super(
 
 impl<'a> Checker<'a> {
     fn new(cx: &'a mut Cx, reader: Reader, raw: RawSuper, findings: Findings) -> Checker<'a> {
-        let geometry = &reader.geometry;
-        let sums = Sums::new(Key::new(cx), geometry);
-        let roots = [geometry.root_ino].into_iter().chain(geometry.metadata_root).collect();
-        let quota = [&raw.sb_uquotino, &raw.sb_gquotino, &raw.sb_pquotino];
-        let system = quota.map(|ino| Ino(ino.get())).into_iter().chain(geometry.realtime_inos);
-        let system = system.filter(|&ino| ino != Ino(0)).collect();
+        let sums = Sums::new(Key::new(cx), &reader.geometry);
+        let [roots, system] = nameless(&raw, &reader.geometry);
         Checker {
             section_claims: vec![Vec::new(); reader.geometry.realtime.group_count() as usize],
             cx,

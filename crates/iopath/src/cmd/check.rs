@@ -68,11 +68,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
                 let journal = journal_beside(app, false)?;
                 if let Some(allowed) = most {
                     let needed = ext4::memory(app.cx, &storage.queue)?;
-                    let [needed, allowed] = [needed, allowed].map(|bytes| bytes.div_ceil(1 << 20));
                     if needed > allowed {
-                        bail!(
-                            "{target}: a check takes about {needed} MiB, and {allowed} are allowed"
-                        );
+                        let [needed, allowed] = [needed, allowed].map(crate::text::size);
+                        bail!("{target}: a check takes about {needed}, and {allowed} is allowed");
                     }
                 }
                 let options =

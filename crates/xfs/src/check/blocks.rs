@@ -119,7 +119,7 @@ impl RefcountScan {
     }
 
     /// The next record.
-    pub fn add(&mut self, record: &Refcount) {
+    pub fn next_record(&mut self, record: &Refcount) {
         let behind = record.start.checked_add(record.len);
         let inside = record.len > 0 && behind.is_some_and(|behind| behind <= self.length);
         let refs = if record.cow { record.refs == 1 } else { record.refs >= 2 };

@@ -50,7 +50,7 @@ struct FreeByBlock {
 }
 
 impl FreeByBlock {
-    fn add(&mut self, key: &Key, extent: FreeExtent, length: u64) {
+    fn next_extent(&mut self, key: &Key, extent: FreeExtent, length: u64) {
         let (start, len) = (u64::from(extent.start), u64::from(extent.len));
         // Neighbours would have been joined.
         if len == 0 || start + len > length || (start <= self.end && self.end > 0) {
@@ -215,7 +215,7 @@ impl Checker<'_> {
             owner::AG,
             &mut |checker, data| {
                 let extent = FreeExtent::read(data);
-                free.add(&key, extent, length.into());
+                free.next_extent(&key, extent, length.into());
                 checker.take_free(ag, extent);
             },
         )?;
@@ -225,32 +225,8 @@ impl Checker<'_> {
             self.tree_of(ag, Kind::FreeBySize, agf.by_size(), owner::AG, &mut |_, data| {
                 by_size.add(&key, FreeExtent::read(data));
             })?;
-        let mut tree_blocks = block_tree + size_tree - 2;
-        if geometry.features.rmapbt() {
-            let (whole, blocks) =
-                self.tree_of(ag, Kind::Rmap, agf.rmap(), owner::AG, &mut |checker, data| {
-                    checker.take_mapping(ag, Rmap::read(data));
-                })?;
-            tree_blocks += blocks - 1;
-            self.equal(ag, Counter::RmapBlocks, agf.agf_rmap_blocks.get(), blocks);
-            group.rmaps_known = whole;
-        }
-        if geometry.features.reflink() {
-            let mut scan = RefcountScan::new(length);
-            let (whole, blocks) = self.tree_of(
-                ag,
-                Kind::Refcount,
-                agf.refcount(),
-                owner::REFC,
-                &mut |checker, data| {
-                    let record = Refcount::read(data);
-                    scan.add(&record);
-                    checker.take_reference(ag, record);
-                },
-            )?;
-            self.equal(ag, Counter::RefcountBlocks, agf.agf_refcount_blocks.get(), blocks);
-            group.refcounts = whole.then_some(scan);
-        }
+        let rmap_blocks = self.owner_trees(ag, &agf, group)?;
+        let tree_blocks = block_tree + size_tree - 2 + rmap_blocks.saturating_sub(1);
         if geometry.features.features2.contains(Features2::LAZYSBCOUNT) {
             self.equal(ag, Counter::TreeBlocks, agf.agf_btreeblks.get(), tree_blocks);
         }
@@ -266,6 +242,40 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The reverse map and the reference counts, where there are some; how many blocks the former
+    /// has.
+    fn owner_trees(
+        &mut self,
+        ag: u32,
+        agf: &RawAgf,
+        group: &mut Group,
+    ) -> Result<u32, DeviceError> {
+        let geometry = self.geometry();
+        let mut rmap_blocks = 0;
+        if geometry.features.rmapbt() {
+            let (whole, blocks) =
+                self.tree_of(ag, Kind::Rmap, agf.rmap(), owner::AG, &mut |checker, data| {
+                    checker.take_mapping(ag, Rmap::read(data));
+                })?;
+            rmap_blocks = blocks;
+            self.equal(ag, Counter::RmapBlocks, agf.agf_rmap_blocks.get(), blocks);
+            group.rmaps_known = whole;
+        }
+        if geometry.features.reflink() {
+            let mut scan = RefcountScan::new(geometry.ag_length(ag));
+            let mut look = |checker: &mut Checker<'_>, data: &[u8]| {
+                let record = Refcount::read(data);
+                scan.next_record(&record);
+                checker.take_reference(ag, record);
+            };
+            let (whole, blocks) =
+                self.tree_of(ag, Kind::Refcount, agf.refcount(), owner::REFC, &mut look)?;
+            self.equal(ag, Counter::RefcountBlocks, agf.agf_refcount_blocks.get(), blocks);
+            group.refcounts = whole.then_some(scan);
+        }
+        Ok(rmap_blocks)
     }
 
     /// Whether the btrees of a group can be trusted to be what the sums are made of.

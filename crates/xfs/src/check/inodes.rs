@@ -8,7 +8,7 @@ use super::{Checker, Rule};
 use crate::bmap::{Fork, Forks, Which, runs};
 use crate::buf::meta::ReadRequest;
 use crate::format::extent::Extent;
-use crate::format::inode::{Flags2, ForkFormat, InodeCore, MetadataType, RawInode, corrected};
+use crate::format::inode::{ForkFormat, InodeCore, MetadataType, RawInode, corrected};
 use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
 use crate::format::{AgInode, At, Kind, remote, u16_at};
 
@@ -72,27 +72,14 @@ impl Checker<'_> {
             return Ok(());
         }
         let geometry = self.geometry();
-        let raw = RawInode::view(&slot).expect("a slot holds a core");
-        for field in corrected(raw, ino, &geometry).1 {
-            self.findings.add(Rule::Inode, At::Inode(ino), field.to_string());
-        }
+        self.fields(ino, &slot);
         let core = InodeCore::parse(&slot, ino, &geometry);
         let Some(core) = self.keep(core.map_err(Into::into))? else {
             self.owners_unknown = true;
             self.names_unknown = true;
             return Ok(());
         };
-        let known = Known {
-            mode: core.mode,
-            links: core.links,
-            names: 0,
-            named: false,
-            parent: None,
-            generation: core.generation,
-            reflink: core.flags2.contains(Flags2::REFLINK),
-            metadata: core.flags2.contains(Flags2::METADATA),
-        };
-        self.current = Some(known);
+        self.current = Some(Known::of_core(&core));
         let counts = self.findings.counts();
         counts.inodes_used += 1;
         counts.directories += u64::from(core.file_type() == 0x4000);
@@ -109,6 +96,14 @@ impl Checker<'_> {
         self.attributes(&subject)?;
         self.inode_is_read(ino);
         Ok(())
+    }
+
+    /// Fields that no content depends on.
+    fn fields(&mut self, ino: Ino, slot: &[u8]) {
+        let raw = RawInode::view(slot).expect("a slot holds a core");
+        for field in corrected(raw, ino, &self.reader.geometry).1 {
+            self.findings.add(Rule::Inode, At::Inode(ino), field.to_string());
+        }
     }
 
     /// Reads both forks, claims their blocks and compares their number.

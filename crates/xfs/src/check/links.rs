@@ -126,7 +126,7 @@ impl Checker<'_> {
     }
 
     /// An inode as it is, if it is in use.
-    fn inode_in_use(&mut self, ag: u32, agino: u32) -> Result<Option<InodeCore>, DeviceError> {
+    fn in_use(&mut self, ag: u32, agino: u32) -> Result<Option<InodeCore>, DeviceError> {
         let chunks = &self.groups[ag as usize].chunks;
         let used = |chunk: &InodeChunk| {
             let bit = agino.checked_sub(chunk.start).filter(|&bit| bit < 64);
@@ -158,7 +158,7 @@ impl Checker<'_> {
                 let mut agino = head.get();
                 while agino != NULL32 {
                     let ino = geometry.ino_join(AgInode { ag, agino });
-                    let Some(core) = self.inode_in_use(ag, agino)? else {
+                    let Some(core) = self.in_use(ag, agino)? else {
                         let text = format!("list {bucket} holds an inode that is not in use");
                         lists.wrong.push((ino, text));
                         break;

@@ -129,7 +129,7 @@ impl Checker<'_> {
         let region = Region { home: Home::Section(ino), blocks };
         let scan = counts.as_ref().map(|counts| {
             let mut scan = RefcountScan::new(region.blocks.end);
-            counts.iter().for_each(|count| scan.add(count));
+            counts.iter().for_each(|count| scan.next_record(count));
             scan
         });
         self.compare_claims(&region, list, None, scan, counts, rmaps)

@@ -8,6 +8,7 @@ use base::Ino;
 
 use super::parents::Parents;
 use crate::format::dir::FileType;
+use crate::format::inode::{Flags2, InodeCore};
 use crate::format::record::{FreeExtent, RMAP_BMBT, Refcount, Rmap, owner};
 
 /// What is known of an inode in use.
@@ -29,6 +30,21 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// What its core says.
+    pub fn of_core(core: &InodeCore) -> Known {
+        Known {
+            mode: core.mode,
+            links: core.links,
+            names: 0,
+            named: false,
+            parent: None,
+            generation: core.generation,
+            reflink: core.flags2.contains(Flags2::REFLINK),
+            metadata: core.flags2.contains(Flags2::METADATA),
+        }
+    }
+
+    /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.mode & 0xf000 == 0x4000
     }
@@ -54,6 +70,10 @@ const COUNT: u64 = 48;
 const INODE: u64 = 160;
 const NAME: u64 = 48;
 
+/// Bytes that records may take.
+#[derive(Clone, Copy)]
+pub(super) struct Room(pub u64);
+
 /// Records in a window, which shrinks where they are more than fit.
 struct Window {
     range: Range<u64>,
@@ -62,8 +82,8 @@ struct Window {
 }
 
 impl Window {
-    fn new(start: u64, limit: u64) -> Window {
-        Window { range: start..u64::MAX, bytes: 0, limit }
+    fn new(start: u64, room: Room) -> Window {
+        Window { range: start..u64::MAX, bytes: 0, limit: room.0 }
     }
 
     /// Counts a record; true if there are too many.
@@ -111,8 +131,8 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// Nothing yet, from a place on.
-    pub fn new(start: u64, limit: u64, wanted: Vec<bool>) -> Blocks {
-        Blocks { window: Window::new(start, limit), wanted, groups: BTreeMap::new() }
+    pub fn new(start: u64, room: Room, wanted: Vec<bool>) -> Blocks {
+        Blocks { window: Window::new(start, room), wanted, groups: BTreeMap::new() }
     }
 
     /// The part of a run in a group that lies in the window: how much is cut off before it, and
@@ -172,12 +192,12 @@ impl Blocks {
 
     fn count(&mut self, bytes: u64) {
         if self.window.is_full(bytes) {
-            self.shrink();
+            self.give_up_half();
         }
     }
 
     /// Gives up about half of what it holds.
-    fn shrink(&mut self) {
+    fn give_up_half(&mut self) {
         let mut places = Vec::new();
         for (&ag, group) in &self.groups {
             places.extend(group.claims.iter().map(|claim| place(ag, claim.start)));
@@ -238,13 +258,9 @@ pub(super) struct Links {
 
 impl Links {
     /// Nothing yet, from an inode on.
-    pub fn new(start: u64, limit: u64) -> Links {
-        Links {
-            window: Window::new(start, limit),
-            inodes: BTreeMap::new(),
-            names: Vec::new(),
-            parents: Parents::default(),
-        }
+    pub fn new(start: u64, room: Room) -> Links {
+        let (inodes, names, parents) = (BTreeMap::new(), Vec::new(), Parents::default());
+        Links { window: Window::new(start, room), inodes, names, parents }
     }
 
     /// Whether an inode is in the window.
@@ -256,7 +272,7 @@ impl Links {
     pub fn inode(&mut self, ino: Ino, known: Known) {
         if self.covers(ino) {
             self.inodes.insert(ino.0, known);
-            self.count(INODE);
+            self.count_bytes(INODE);
         }
     }
 
@@ -269,16 +285,16 @@ impl Links {
     pub fn name(&mut self, name: NameOf) {
         if self.concerns(&name) {
             self.names.push(name);
-            self.count(NAME);
+            self.count_bytes(NAME);
         }
     }
 
     /// A name or a parent pointer takes memory.
     pub fn count_parent(&mut self, bytes: u64) {
-        self.count(bytes);
+        self.count_bytes(bytes);
     }
 
-    fn count(&mut self, bytes: u64) {
+    fn count_bytes(&mut self, bytes: u64) {
         if !self.window.is_full(bytes) {
             return;
         }

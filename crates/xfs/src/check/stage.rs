@@ -6,7 +6,7 @@ use block::DeviceError;
 
 use super::Checker;
 use super::findings::Findings;
-use super::records::{Blocks, Links, NameOf};
+use super::records::{Blocks, Links, NameOf, Room};
 use crate::format::dir::FileType;
 use crate::format::record::{FreeExtent, Refcount, Rmap};
 
@@ -22,22 +22,20 @@ pub(super) enum Stage {
 impl Checker<'_> {
     /// Somebody owns blocks of a group.
     pub(super) fn claim(&mut self, ag: u32, claim: Rmap) {
-        match self.stage {
-            Stage::Sums => {
-                self.note_holder(ag, &claim);
-                let marked = self.current.as_ref().is_some_and(|known| known.reflink);
-                self.sums.claim(ag, &claim, marked);
-            }
-            Stage::Records => {
-                self.blocks.iter_mut().for_each(|blocks| blocks.claim(ag, &claim));
-            }
+        if let Some(blocks) = &mut self.blocks {
+            return blocks.claim(ag, &claim);
+        }
+        if self.stage == Stage::Sums {
+            self.note_holder(ag, &claim);
+            let marked = self.current.as_ref().is_some_and(|known| known.reflink);
+            self.sums.add_claim(ag, &claim, marked);
         }
     }
 
     /// Blocks of a group are free.
     pub(super) fn take_free(&mut self, ag: u32, extent: FreeExtent) {
         match self.stage {
-            Stage::Sums => self.sums.free(ag, extent),
+            Stage::Sums => self.sums.add_free_extent(ag, extent),
             Stage::Records => self.blocks.iter_mut().for_each(|blocks| blocks.free(ag, extent)),
         }
     }
@@ -47,7 +45,7 @@ impl Checker<'_> {
         match self.stage {
             Stage::Sums => {
                 let length = self.reader.geometry.ag_length(ag);
-                self.sums.mapping(ag, &record, length);
+                self.sums.add_mapping(ag, &record, length);
             }
             Stage::Records => self.blocks.iter_mut().for_each(|blocks| blocks.mapping(ag, &record)),
         }
@@ -56,7 +54,7 @@ impl Checker<'_> {
     /// The reference counts of a group have a record.
     pub(super) fn take_reference(&mut self, ag: u32, record: Refcount) {
         match self.stage {
-            Stage::Sums => self.sums.reference(ag, &record),
+            Stage::Sums => self.sums.add_reference(ag, &record),
             Stage::Records => {
                 self.blocks.iter_mut().for_each(|blocks| blocks.reference(ag, &record));
             }
@@ -69,7 +67,7 @@ impl Checker<'_> {
         let of_directory = self.stage == Stage::Records && self.sums.is_directory(target);
         let name = NameOf { dir, metadata, target, file_type, of_directory };
         match self.stage {
-            Stage::Sums => self.sums.name(&name),
+            Stage::Sums => self.sums.add_name(&name),
             Stage::Records => self.links.iter_mut().for_each(|links| links.name(name)),
         }
     }
@@ -81,7 +79,7 @@ impl Checker<'_> {
             Stage::Sums => {
                 let is_root = self.roots.contains(&ino);
                 let wanted = is_root.then(|| Some(ino) == self.reader.geometry.metadata_root);
-                self.sums.inode(ino, &known, wanted, self.system.contains(&ino));
+                self.sums.add_inode(ino, &known, wanted, self.system.contains(&ino));
             }
             Stage::Records => {
                 if let Some(links) = &mut self.links {
@@ -101,8 +99,8 @@ impl Checker<'_> {
         self.stage = Stage::Records;
         let more = wanted.contains(&true);
         let share = if more && links_differ { memory / 2 } else { memory };
-        self.blocks = more.then(|| Blocks::new(0, share, wanted));
-        self.links = links_differ.then(|| Links::new(0, share));
+        self.blocks = more.then(|| Blocks::new(0, Room(share), wanted));
+        self.links = links_differ.then(|| Links::new(0, Room(share)));
         if more || links_differ {
             self.read_again()?;
         }
@@ -112,7 +110,7 @@ impl Checker<'_> {
         while let Some(mut blocks) = self.blocks.take() {
             self.block_pass(&mut blocks)?;
             if let Some(start) = blocks.next() {
-                self.blocks = Some(Blocks::new(start, share, blocks.into_wanted()));
+                self.blocks = Some(Blocks::new(start, Room(share), blocks.into_wanted()));
                 self.read_again()?;
             }
         }
@@ -122,7 +120,7 @@ impl Checker<'_> {
         while let Some(mut links) = next.take() {
             self.link_pass(&mut links, is_first)?;
             if let Some(start) = links.next() {
-                self.links = Some(Links::new(start, share));
+                self.links = Some(Links::new(start, Room(share)));
                 self.read_again()?;
                 next = self.links.take();
             }

@@ -3,9 +3,10 @@
 //! Every record has a value of 128 bits: SipHash-1-3 under a key that is drawn for each check. One
 //! set adds the values of its records, the other one takes them away, modulo 2^128. What is left
 //! is zero if every record occurs in both equally often. Otherwise it is zero by chance only: some
-//! value remains `times` times, and no more than `times` of its 2^128 keys make the sum zero; as
-//! `times` is less than 2^33, the chance is below 2^-95 for each sum, as far as SipHash is random
-//! to whoever does not know the key. So who makes an image cannot prepare one whose sums lie.
+//! value remains `times` times, and whatever the other values are, at most `times` of the 2^128
+//! that it could be make the sum zero. As `times` is less than 2^33, the chance is below 2^-95 for
+//! each sum, as far as SipHash is random to whoever does not know the key. So who makes an image
+//! cannot prepare one whose sums lie.
 //!
 //! A run of blocks adds the value of its end and takes away that of its start. Runs that touch
 //! cancel where they do, so the sum shows which blocks are covered how often, however the runs
@@ -113,15 +114,15 @@ struct OfGroup {
 impl OfGroup {
     /// Nobody may share this run.
     fn hold_alone(&mut self, start: u32, len: u32) {
-        let run = (start, start.saturating_add(len));
+        let end = start.saturating_add(len);
         if !self.complete {
-            self.alone.push(run);
-        } else if self.is_shared(run) {
+            self.alone.push((start, end));
+        } else if self.is_shared(start, end) {
             self.differs = true;
         }
     }
 
-    fn is_shared(&self, (start, end): (u32, u32)) -> bool {
+    fn is_shared(&self, start: u32, end: u32) -> bool {
         let at = self.shared.partition_point(|run| run.1 <= start);
         self.shared.get(at).is_some_and(|run| run.0 < end)
     }
@@ -158,10 +159,10 @@ pub(super) struct Sums {
 impl Sums {
     pub fn new(key: Key, geometry: &Geometry) -> Sums {
         let lengths = (0..geometry.ag_count).map(|ag| geometry.ag_length(ag));
-        Sums::of(key, &geometry.features, lengths)
+        Sums::with_features(key, &geometry.features, lengths)
     }
 
-    fn of(key: Key, features: &Features, lengths: impl Iterator<Item = u32>) -> Sums {
+    fn with_features(key: Key, features: &Features, lengths: impl Iterator<Item = u32>) -> Sums {
         let (rmapbt, reflink) = (features.rmapbt(), features.reflink());
         let (groups, links) = (Vec::new(), Links::default());
         let mut sums = Sums { key, rmapbt, reflink, groups, links };
@@ -169,7 +170,7 @@ impl Sums {
             sums.groups.push(OfGroup::default());
             sums.cover(ag as u32, 0, length, -1);
         }
-        // Without types in names nothing tells those of directories from others.
+        // Without types in names nothing distinguishes those of directories.
         sums.links.differs = !features.ftype();
         sums
     }
@@ -202,7 +203,7 @@ impl Sums {
     }
 
     /// Somebody claims blocks; `marked` is an inode that says that it shares some.
-    pub fn claim(&mut self, ag: u32, claim: &Rmap, marked: bool) {
+    pub fn add_claim(&mut self, ag: u32, claim: &Rmap, marked: bool) {
         if ag as usize >= self.groups.len() {
             return;
         }
@@ -216,7 +217,7 @@ impl Sums {
     }
 
     /// Blocks are free.
-    pub fn free(&mut self, ag: u32, extent: FreeExtent) {
+    pub fn add_free_extent(&mut self, ag: u32, extent: FreeExtent) {
         self.cover(ag, extent.start, extent.len, 1);
         if self.reflink {
             self.groups[ag as usize].hold_alone(extent.start, extent.len);
@@ -224,7 +225,7 @@ impl Sums {
     }
 
     /// The reverse map has a record.
-    pub fn mapping(&mut self, ag: u32, record: &Rmap, length: u32) {
+    pub fn add_mapping(&mut self, ag: u32, record: &Rmap, length: u32) {
         let end = record.start.checked_add(record.len);
         let unknown =
             record.offset & !RMAP_OFFSET_MASK & !(RMAP_ATTR_FORK | RMAP_BMBT | RMAP_UNWRITTEN);
@@ -235,10 +236,10 @@ impl Sums {
     }
 
     /// The reference counts have a record, which is possible by itself.
-    pub fn reference(&mut self, ag: u32, record: &Refcount) {
+    pub fn add_reference(&mut self, ag: u32, record: &Refcount) {
         if record.cow {
             let claim = Rmap { start: record.start, len: record.len, owner: owner::COW, offset: 0 };
-            return self.claim(ag, &claim, false);
+            return self.add_claim(ag, &claim, false);
         }
         self.cover(ag, record.start, record.len, 1 - i64::from(record.refs));
         let shared = &mut self.groups[ag as usize].shared;
@@ -256,13 +257,13 @@ impl Sums {
         group.differs |= differs;
         group.complete = true;
         group.shared.shrink_to_fit();
-        for run in std::mem::take(&mut group.alone) {
-            group.differs |= group.is_shared(run);
+        for (start, end) in std::mem::take(&mut group.alone) {
+            group.differs |= group.is_shared(start, end);
         }
     }
 
     /// A directory that is not known has a name.
-    pub fn name(&mut self, name: &NameOf) {
+    pub fn add_name(&mut self, name: &NameOf) {
         let (target, metadata) = (name.target.0, u64::from(name.metadata));
         let value = match name.file_type {
             FileType::Directory => {
@@ -275,7 +276,7 @@ impl Sums {
 
     /// An inode was read whole. `root` says whether it should have the flag of metadata, if it is
     /// one of the roots; one of the `system` needs no name.
-    pub fn inode(&mut self, ino: Ino, known: &Known, root: Option<bool>, system: bool) {
+    pub fn add_inode(&mut self, ino: Ino, known: &Known, root: Option<bool>, system: bool) {
         let metadata = u64::from(known.metadata);
         let links = i64::from(known.links);
         if !known.is_directory() {
@@ -371,7 +372,7 @@ mod tests {
         features.number = 5;
         features.ro_compat = RoCompat::RMAPBT | RoCompat::REFLINK | RoCompat::FINOBT;
         features.incompat = Incompat::FTYPE | Incompat::PARENT;
-        Sums::of(Key(SipHasher13::new_with_keys(1, 2)), &features, [LENGTH].into_iter())
+        Sums::with_features(Key(SipHasher13::new_with_keys(1, 2)), &features, [LENGTH].into_iter())
     }
 
     fn mapping(start: u32, len: u32, owner: u64, offset: u64) -> Rmap {
@@ -384,7 +385,7 @@ mod tests {
 
     /// Headers, a file in two pieces of which the reverse map knows as one, a shared run, and
     /// what is free, with one change of it.
-    fn blocks(change: impl Fn(usize, &mut Rmap)) -> Sums {
+    fn group_with(change: impl Fn(usize, &mut Rmap)) -> Sums {
         let mut sums = sums();
         let mut records = [
             mapping(0, 4, owner::FS, 0),
@@ -394,10 +395,10 @@ mod tests {
             mapping(42, 3, 134, 100),
         ];
         records.iter_mut().enumerate().for_each(|(index, record)| change(index, record));
-        records.iter().for_each(|record| sums.mapping(0, record, LENGTH));
-        sums.reference(0, &Refcount { start: 42, cow: false, len: 3, refs: 2 });
+        records.iter().for_each(|record| sums.add_mapping(0, record, LENGTH));
+        sums.add_reference(0, &Refcount { start: 42, cow: false, len: 3, refs: 2 });
         for (start, len) in [(4, 6), (35, 5), (50, LENGTH - 50)] {
-            sums.free(0, FreeExtent { start, len });
+            sums.add_free_extent(0, FreeExtent { start, len });
         }
         sums.group_is_read(0, false);
         for (claim, marked) in [
@@ -408,17 +409,17 @@ mod tests {
             (mapping(40, 10, 133, 0), true),
             (mapping(42, 3, 134, 100), true),
         ] {
-            sums.claim(0, &claim, marked);
+            sums.add_claim(0, &claim, marked);
         }
         sums
     }
 
     #[test]
     fn runs_may_be_cut_as_they_like_and_no_change_goes_unseen() {
-        assert!(is_right(&blocks(|_, _| ())));
+        assert!(is_right(&group_with(|_, _| ())));
         for changed in 0..5 {
             for field in 0..5 {
-                let sums = blocks(|index, record| {
+                let sums = group_with(|index, record| {
                     if index == changed {
                         match field {
                             0 => record.start += 1,
@@ -442,15 +443,15 @@ mod tests {
             (mapping(42, 3, 134, RMAP_BMBT), true),
             (mapping(42, 3, 134, 100), false),
         ] {
-            let mut sums = blocks(|index, record| {
+            let mut sums = group_with(|index, record| {
                 if index == 4 {
                     *record = claim;
                 }
             });
-            sums.claim(0, &mapping(42, 3, 134, 100), true);
+            sums.add_claim(0, &mapping(42, 3, 134, 100), true);
             sums.own(0, &mapping(42, 3, 134, 100), -2);
             sums.cover(0, 42, 3, -2);
-            sums.claim(0, &claim, marked);
+            sums.add_claim(0, &claim, marked);
             let OfGroup { cover, owners, differs, .. } = &sums.groups[0];
             assert!(cover.is_zero() && owners.is_zero() && *differs, "{claim:?}");
         }
@@ -464,14 +465,19 @@ mod tests {
     const ROOT: Ino = Ino(128);
 
     /// So many files, a hundred in each directory, one block each, with parent pointers.
-    fn tree(files: u64) -> Sums {
+    fn filled(files: u64) -> Sums {
         let mut sums = sums();
         sums.group_is_read(0, false);
         let directories = files / 100;
-        sums.inode(ROOT, &known(0x4000, 2 + directories as u32, Some(ROOT)), Some(false), false);
+        sums.add_inode(
+            ROOT,
+            &known(0x4000, 2 + directories as u32, Some(ROOT)),
+            Some(false),
+            false,
+        );
         let mut name = |dir: Ino, target: Ino, file_type| {
             let (metadata, of_directory) = (false, false);
-            sums.name(&NameOf { dir, metadata, target, file_type, of_directory });
+            sums.add_name(&NameOf { dir, metadata, target, file_type, of_directory });
             sums.pointer(target, dir, 7, b"name", 1);
             sums.pointer(target, dir, 7, b"name", -1);
         };
@@ -482,11 +488,11 @@ mod tests {
         }
         for dir in 0..directories {
             let ino = Ino(1000 + 101 * dir);
-            sums.inode(ino, &known(0x4000, 2, Some(ROOT)), None, false);
+            sums.add_inode(ino, &known(0x4000, 2, Some(ROOT)), None, false);
             for file in 1..=100 {
-                sums.inode(Ino(ino.0 + file), &known(0x8000, 1, None), None, false);
+                sums.add_inode(Ino(ino.0 + file), &known(0x8000, 1, None), None, false);
                 let claim = mapping((dir * 100 + file) as u32, 1, ino.0 + file, 0);
-                sums.claim(0, &claim, false);
+                sums.add_claim(0, &claim, false);
             }
         }
         sums.inodes_are_read();
@@ -497,7 +503,7 @@ mod tests {
     fn names_and_inodes_must_agree() {
         let is_right = |sums: &Sums| !sums.links_differ(0) && !sums.pointers_differ();
         let changed = |change: &dyn Fn(&mut Sums)| {
-            let mut sums = tree(300);
+            let mut sums = filled(300);
             change(&mut sums);
             is_right(&sums)
         };
@@ -506,12 +512,13 @@ mod tests {
             let (metadata, of_directory) = (false, false);
             NameOf { dir: Ino(dir), metadata, target: Ino(target), file_type, of_directory }
         };
-        let more = |name: NameOf| move |sums: &mut Sums| sums.name(&name);
+        let more = |name: NameOf| move |sums: &mut Sums| sums.add_name(&name);
         assert!(!changed(&more(name(1000, 1001, FileType::Regular))), "a second name");
         assert!(!changed(&more(name(1000, 5, FileType::Regular))), "a name of nothing");
         assert!(!changed(&more(name(1000, 1101, FileType::Directory))), "a second parent");
-        let inode =
-            |ino, known: Known| move |sums: &mut Sums| sums.inode(Ino(ino), &known, None, false);
+        let inode = |ino, known: Known| {
+            move |sums: &mut Sums| sums.add_inode(Ino(ino), &known, None, false)
+        };
         assert!(!changed(&inode(5, known(0x8000, 1, None))), "no name");
         assert!(!changed(&inode(5, known(0x8000, 0, None))), "an orphan on no list");
         assert!(!changed(&inode(5, known(0x4000, 2, Some(ROOT)))), "a directory without a name");
@@ -526,9 +533,9 @@ mod tests {
     /// Goal: a check of 100 million inodes takes far less than 1 GiB. Method: what it keeps of a
     /// hundredth of them, a hundred files in each directory.
     #[test]
-    fn a_hundred_million_inodes_fit_in_a_gibibyte() {
+    fn sums_over_a_hundred_million_inodes_are_small() {
         const INODES: u64 = 1_000_000;
-        let sums = tree(INODES);
+        let sums = filled(INODES);
         let group = &sums.groups[0];
         let runs = (group.shared.capacity() + group.alone.capacity()) * size_of::<(u32, u32)>();
         let directories = sums.links.directories.capacity() * size_of::<(u64, u64)>();

@@ -237,7 +237,10 @@ fn each_defect_is_found_by_both_and_by_its_rule() {
         // A group's first difference is told in each window.
         let all: BTreeSet<String> = lines(&little).collect();
         let missing: Vec<String> = lines(&report).filter(|line| !all.contains(line)).collect();
-        assert!(missing.is_empty() && places_of(&report) == places_of(&little), "{name}: {missing:?}");
+        assert!(
+            missing.is_empty() && places_of(&report) == places_of(&little),
+            "{name}: {missing:?}"
+        );
         if report.is_clean() || !report.findings.iter().any(|finding| finding.rule == rule) {
             missed.push(format!("{name}: wanted {rule}\n{}{}", text_of(&report), text(&output)));
         }
