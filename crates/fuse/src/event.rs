@@ -7,8 +7,8 @@ use rt::Channel;
 
 /// Something that ends a mount.
 pub(crate) enum Event {
-    /// A signal, by its name.
-    Signal(&'static str),
+    /// A signal, by its name, or another reason.
+    Stop(&'static str),
     /// A worker or a ring has ended.
     Ended(io::Result<()>),
 }

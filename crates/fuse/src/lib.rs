@@ -15,7 +15,7 @@
 //! ```text
 //! let signals = Signals::block();                      // before any other thread exists
 //! let mount = Mount::new(cx, fs.clone(), dir, &options)?;
-//! let end = mount.run(cx, Some(signals))?;             // until umount or a signal
+//! let end = mount.run(cx, Some(signals.into()))?;      // until umount or a signal
 //! fs.unmount(cx)?;                                     // everything is on the image
 //! ```
 //!
@@ -65,6 +65,7 @@ mod rings;
 mod seek;
 mod session;
 mod signals;
+mod stop;
 mod wire;
 mod workers;
 mod writeback_errors;
@@ -77,3 +78,4 @@ pub use nix::sys::signal::Signal;
 pub use options::{Access, Options, OptionsError, PmQosUse};
 pub use session::{End, Mount, MountError};
 pub use signals::Signals;
+pub use stop::Stop;

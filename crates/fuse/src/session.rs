@@ -20,11 +20,11 @@ use crate::outside::Outside;
 use crate::pm_qos::{PmQos, ThisHost};
 use crate::rings::Rings;
 use crate::seek::Seeks;
-use crate::signals::Signals;
+use crate::stop::Stop;
 use crate::wire::{Device, Pace};
 use crate::workers::Workers;
 
-/// How long a mount that is ended by a signal waits for the programs that use it.
+/// How long a mount that is stopped waits for the programs that use it.
 const BUSY_NS: Nanos = Nanos::from_millis(500);
 
 /// Why a directory cannot be mounted on.
@@ -74,9 +74,9 @@ pub enum MountError {
 pub enum End {
     /// Somebody unmounted it.
     Unmounted,
-    /// A signal of this name came, and it was unmounted.
-    Signal(&'static str),
-    /// A signal came while programs used it: they get errors from now on. What they had written is
+    /// A signal of this name came, or another reason, and it was unmounted.
+    Stopped(&'static str),
+    /// The same came while programs used it: they get errors from now on. What they had written is
     /// in the file system.
     Torn(&'static str),
 }
@@ -166,7 +166,7 @@ impl Mount {
         })
     }
 
-    /// Serves requests until the directory is unmounted or one of the signals comes. Afterwards
+    /// Serves requests until the directory is unmounted or there is a reason to stop. Afterwards
     /// nothing uses the file system any more, and the caller unmounts it. May park.
     ///
     /// # Errors
@@ -177,7 +177,7 @@ impl Mount {
     pub fn run(
         self,
         cx: &mut Cx,
-        signals: Option<Signals>,
+        stop: Option<Stop>,
         settle: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> Result<End, MountError> {
         let Mount { outside, gate, seeks, pm_qos, adapter, workers, rings, threads, session } =
@@ -209,7 +209,7 @@ impl Mount {
             let adapter = adapter.clone();
             move |cx| adapter.free_forgotten(cx)
         });
-        let served = serve(cx, &outside, &gate, work, signals);
+        let served = serve(cx, &outside, &gate, work, stop);
         adapter.forget_queue.close();
         adapter.writeback_errors.close();
         freeing.join(cx);
@@ -224,7 +224,7 @@ fn serve(
     outside: &Arc<Outside>,
     gate: &Gate,
     work: impl FnOnce(&mut Cx, &Events) -> io::Result<()> + Send + 'static,
-    signals: Option<Signals>,
+    stop: Option<Stop>,
 ) -> Result<End, MountError> {
     let events = Arc::new(Channel::named("fuse events", EVENTS_MAX));
     let ended = events.clone();
@@ -232,15 +232,16 @@ fn serve(
         let result = work(cx, &ended);
         let _nobody_listens = ended.send(cx, Event::Ended(result));
     });
-    if let Some(signals) = signals {
+    if let Some(stop) = stop {
         let events = events.clone();
-        cx.spawn("signals", move |cx| {
-            let name = signals.wait().as_str();
-            let _nobody_listens = events.send(cx, Event::Signal(name));
+        cx.spawn("fuse stop", move |cx| {
+            if let Some(name) = stop.wait() {
+                let _nobody_listens = events.send(cx, Event::Stop(name));
+            }
         });
     }
     let name = match events.recv(cx) {
-        Some(Event::Signal(name)) => name,
+        Some(Event::Stop(name)) => name,
         Some(Event::Ended(Ok(()))) | None => {
             server.join(cx);
             return Ok(End::Unmounted);
@@ -265,14 +266,14 @@ fn serve(
     }
     if whole.recv(cx) == Some(true) {
         server.join(cx);
-        return Ok(End::Signal(name));
+        return Ok(End::Stopped(name));
     }
     let deadline = cx.now() + BUSY_NS;
     while cx.now() < deadline && !server.is_finished() {
         cx.sleep(Nanos::from_millis(10));
     }
     if server.is_finished() {
-        return Ok(End::Signal(name));
+        return Ok(End::Stopped(name));
     }
     gate.close(cx);
     Ok(End::Torn(name))

@@ -162,7 +162,7 @@ fn serve(
         log::event(Level::Info, &format!("{place}: mounted"));
         locked.map_or(Ok(()), |locked| locked.settle().map_err(std::io::Error::other))
     };
-    Ok(mount.run(app.cx, Some(signals), settle)?)
+    Ok(mount.run(app.cx, Some(signals.into()), settle)?)
 }
 
 /// This command once more, with another word.

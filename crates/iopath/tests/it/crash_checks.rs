@@ -2,6 +2,9 @@
 //! names that are no UTF-8, permissions, large sparse files, files that stay open, mounts; results
 //! of runs that were killed. Needs FUSE and root.
 
+use std::fs::Permissions;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -561,23 +564,38 @@ fn a_recording_that_cannot_begin_leaves_the_log() {
 /// A recording went on as long as somebody else looked into the mount.
 #[test]
 fn a_recording_ends_where_others_look_into_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let log = dir.path().join("run.log").display().to_string();
-    let at = dir.path().join("at").display().to_string();
-    let program = format!(
-        "echo a > a; sync a; pwd > '{at}.new'; mv '{at}.new' '{at}'; while test ! -e '{at}.go'; do
-         sleep 0.01; done"
-    );
-    let mut record = Command::new(IOPATH);
-    record.args(["-q", "crash", "record", &log, "--", "sh", "-c", &program]);
-    let mut record = record.spawn().unwrap();
-    while !Path::new(&at).exists() {
-        std::thread::yield_now();
+    for user in [&[], NOBODY] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let [log, at, go] = ["run.log", "at", "go"].map(path);
+        let program = format!(
+            "echo a > a; sync a; pwd > '{at}.new'; mv '{at}.new' '{at}'; while test ! -e '{go}'; do
+             sleep 0.01; done"
+        );
+        let start = |words: &[&str]| {
+            let words = [user, words].concat();
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.env("TMPDIR", dir.path()).spawn().unwrap()
+        };
+        let mut record =
+            start(&[IOPATH, "-q", "crash", "record", &log, "--", "sh", "-c", &program]);
+        while !Path::new(&at).exists() {
+            std::thread::yield_now();
+        }
+        let mount = std::fs::read_to_string(&at).unwrap();
+        let mut looks = start(&["sh", "-c", "cd \"$0\" && echo in && read _", mount.trim()]);
+        let mut said = [0; 3];
+        looks.stdout.take().unwrap().read_exact(&mut said).unwrap();
+        std::fs::write(&go, "").unwrap();
+        assert_eq!(record.wait().unwrap().code(), Some(0), "as {user:?}");
+        assert!(looks.try_wait().unwrap().is_none(), "it is still in the directory");
+        drop(looks.stdin.take());
+        looks.wait().unwrap();
+        let log = crash::Log::open(Path::new(&log)).unwrap();
+        assert!(log.len() > 0);
     }
-    let held = std::fs::File::open(std::fs::read_to_string(&at).unwrap().trim()).unwrap();
-    std::fs::write(format!("{at}.go"), "").unwrap();
-    assert_eq!(record.wait().unwrap().code(), Some(0));
-    drop(held);
 }
 
 /// With the umask of a hardened machine a command that becomes another user could not mark.

@@ -18,7 +18,7 @@ use rt::Cx;
 use super::directory::{Scratch, unmount_below};
 use super::fault;
 use super::marks::Marks;
-use super::record::{Run, unmount_fuse};
+use super::record::Run;
 
 /// Makes a file system with the host's mkfs in a new file.
 ///
@@ -103,4 +103,11 @@ pub fn record(
     marks.end(cx)?;
     served?;
     status
+}
+
+/// Ends a FUSE mount; whatever still uses its directory loses it.
+fn unmount_fuse(dir: &Path) {
+    if fuse::unmount(dir, false).is_err() {
+        let _gone_already = fuse::unmount(dir, true);
+    }
 }

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use anyhow::{Context, Result, anyhow, bail};
 use base::Nanos;
@@ -16,7 +16,7 @@ use crash::output::WhenReady;
 use crash::watch::Watched;
 use crash::{Header, Kind, MountOptions, Recorder};
 use device::{FaultDevice, MemoryDevice};
-use fuse::{Access, Mount};
+use fuse::{Access, Mount, Stop};
 use rt::Cx;
 use rustix::process::{getegid, geteuid};
 use serde_json::json;
@@ -215,10 +215,8 @@ fn ours(
     let fs =
         kind.mount_with(cx, faults.clone(), mounting).map_err(|error| anyhow!("mount: {error}"))?;
     let fs = fault::begin(Watched::new(fs, recorder.clone()), &faults, &options.fault);
-    let (dir, control) = (scratch.path("mount"), scratch.path("control"));
-    for dir in [&dir, &control] {
-        std::fs::create_dir(dir).with_context(|| dir.display().to_string())?;
-    }
+    let dir = scratch.path("mount");
+    std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
     let marks = Marks::begin(cx, recorder, scratch.path("marks.socket"), scratch.path("marks"))?;
     // Each call reaches the file system when it is made: the log has the order of the program, and
     // with faults a call fails itself. A command of root may become somebody else.
@@ -229,18 +227,19 @@ fn ours(
     let mut command = run.command_in(&dir, &marks);
     let passing = run.passing.clone();
     let (adopting, begins) = (run.adopting.clone(), run.begins.clone());
+    let (stop, asked) = mpsc::channel();
     let running = cx.spawn("command", move |_cx| {
         begins.store(true, Ordering::SeqCst);
         let status = passing.run(&mut command);
         adopting.end();
         if super::directory::unmount_below(&dir).is_err() || fuse::unmount(&dir, false).is_err() {
             // Somebody else uses it, who loses it.
-            let _only_root_may = fuse::abort(&dir, &control);
-            unmount_fuse(&dir);
+            let _ended_already = stop.send(());
         }
         status
     });
-    let served = mount.run(cx, None, || Ok(()));
+    let stop = Stop::when_asked(asked, "the command ended");
+    let served = mount.run(cx, Some(stop), || Ok(()));
     let status = running.join(cx);
     marks.end(cx)?;
     if options.no_unmount {
@@ -280,13 +279,6 @@ impl Run<'_> {
     /// The log ends with the command.
     pub(super) fn ends_at_once(&self) -> bool {
         self.options.no_unmount
-    }
-}
-
-/// Ends a FUSE mount; whatever still uses its directory loses it.
-pub(super) fn unmount_fuse(dir: &Path) {
-    if fuse::unmount(dir, false).is_err() {
-        let _gone_already = fuse::unmount(dir, true);
     }
 }
 
