@@ -594,7 +594,7 @@ fn a_recording_ends_where_others_look_into_it() {
         drop(looks.stdin.take());
         looks.wait().unwrap();
         let log = crash::Log::open(Path::new(&log)).unwrap();
-        assert!(log.len() > 0);
+        assert!(!log.is_empty());
     }
 }
 
