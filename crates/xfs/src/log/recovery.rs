@@ -25,6 +25,7 @@ mod intent;
 mod pass;
 mod record;
 mod report;
+mod stamp;
 mod transaction;
 
 use std::collections::BTreeMap;

@@ -255,6 +255,10 @@ impl FileSystem for Xfs {
         file::sync_all(self, cx)
     }
 
+    fn commit(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.force_all(cx)
+    }
+
     fn fallocate(
         &self,
         cx: &mut Cx,

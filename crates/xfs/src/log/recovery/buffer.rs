@@ -7,6 +7,7 @@ use rt::Cx;
 use vfs::quota::Kind as QuotaKind;
 
 use super::RecoveryContext;
+use super::stamp::Stamps;
 use super::transaction::LoggedItem;
 use crate::buf::{BufCache, BufMap, LockedBuf, RAW};
 use crate::error::Result;
@@ -144,7 +145,7 @@ pub(super) fn recover(
     bufs: &Arc<BufCache>,
     item: &BufferItem,
     context: &RecoveryContext,
-    lsn: u64,
+    stamps: &Stamps,
 ) -> Result<Option<LockedBuf>> {
     let map = BufMap { daddr: Sector(item.daddr), len: item.len };
     // Content that does not say what it is, and could look like anything.
@@ -163,7 +164,7 @@ pub(super) fn recover(
         return Ok(Some(buf));
     }
     // Blocks of version 4 carry no number that says how new they are.
-    if !plain && !context.v4 && is_newer(&buf, context, lsn) {
+    if !plain && !context.v4 && is_newer(&buf, context, stamps) {
         return Ok(None);
     }
     for (offset, bytes) in &item.pieces {
@@ -174,7 +175,7 @@ pub(super) fn recover(
             if let Some(kind) = Kind::recognise(bytes)
                 && kind != Kind::Inode
             {
-                verifier::update_lsn_crc(kind, bytes, lsn);
+                verifier::update_lsn_crc(kind, bytes, stamps.lsn());
             }
         });
     }
@@ -182,7 +183,7 @@ pub(super) fn recover(
 }
 
 /// True if the buffer holds a change of this or of a later transaction already.
-fn is_newer(buf: &LockedBuf, context: &RecoveryContext, lsn: u64) -> bool {
+fn is_newer(buf: &LockedBuf, context: &RecoveryContext, stamps: &Stamps) -> bool {
     buf.with(|bytes| {
         let Some(kind) = Kind::recognise(bytes).filter(|&kind| kind != Kind::Inode) else {
             return false;
@@ -196,7 +197,7 @@ fn is_newer(buf: &LockedBuf, context: &RecoveryContext, lsn: u64) -> bool {
         // Everything that could be missing in it is in the log: the tail moves on only when the
         // write has become durable.
         let whole = verifier::checksum(kind, bytes) == verifier::stored_checksum(kind, bytes);
-        own != 0 && own != u64::MAX && own >= lsn && whole
+        stamps.at(buf.daddr().0 * 512).is_newer(own) && whole
     })
 }
 

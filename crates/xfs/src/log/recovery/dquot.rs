@@ -7,6 +7,7 @@ use rt::Cx;
 use vfs::quota::Kind;
 
 use super::RecoveryContext;
+use super::stamp::Stamps;
 use super::transaction::LoggedItem;
 use crate::buf::{BufCache, BufMap, LockedBuf};
 use crate::error::Result;
@@ -27,6 +28,11 @@ pub(super) struct DquotRecord {
 impl DquotRecord {
     pub fn map(&self) -> BufMap {
         self.map
+    }
+
+    /// Where the record lies, in bytes from the start of the device.
+    pub fn place(&self) -> u64 {
+        self.map.daddr.0 * 512 + self.offset as u64
     }
 }
 
@@ -91,7 +97,7 @@ pub(super) fn recover(
     bufs: &Arc<BufCache>,
     item: &DquotRecord,
     context: &RecoveryContext,
-    lsn: u64,
+    stamps: &Stamps,
 ) -> Result<Option<LockedBuf>> {
     let buf = bufs.read_unchecked(cx, &[item.map], &DQUOT_BLOCK)?;
     let done = buf.with_range_mut(item.offset, RECORD_SIZE, |record| {
@@ -101,9 +107,9 @@ pub(super) fn recover(
         }
         // As for every block: what is torn is old.
         let own = dquot::lsn(record);
-        let newer = own != 0 && own != u64::MAX && own >= lsn && dquot::is_whole(record);
+        let newer = stamps.at(item.place()).is_newer(own) && dquot::is_whole(record);
         if !newer {
-            dquot::store(record, &item.raw, Some(lsn));
+            dquot::store(record, &item.raw, Some(stamps.lsn()));
         }
         !newer
     });

@@ -227,7 +227,8 @@ pub(super) fn recover(
             (verifier::checksum(Kind::Inode, inode), verifier::stored_checksum(Kind::Inode, inode));
         if sums.0 == sums.1 { u64_at(inode, 112) } else { 0 }
     });
-    if own != 0 && own != u64::MAX && own >= lsn {
+    // An equal number may be that of another checkpoint in the same record.
+    if own != 0 && own != u64::MAX && own > lsn {
         return Ok(None);
     }
     buf.with_range_mut(record.offset, size, |inode| {

@@ -11,6 +11,7 @@ use super::buffer::BufferItem;
 use super::dquot::{self, DquotRecord};
 use super::inode::InodeRecord;
 use super::intent::{self, Intents};
+use super::stamp::Stamps;
 use super::transaction::{LoggedItem, Sink, Transaction};
 use super::{Cancelled, Recovered, RecoveryContext, buffer, icreate, inode};
 use crate::buf::{Buf, BufCache, BufMap, LockedBuf};
@@ -102,6 +103,7 @@ pub(super) struct SecondPass<'a> {
     /// Kinds of quota of which nothing is recovered.
     quota_off: QuotaFlags,
     intents: Intents,
+    stamps: Stamps,
     dirty: BTreeMap<(u64, usize), Arc<Buf>>,
     dirty_bytes: usize,
     transactions: u64,
@@ -123,6 +125,7 @@ impl<'a> SecondPass<'a> {
             cancelled,
             quota_off,
             intents: Intents::default(),
+            stamps: Stamps::default(),
             dirty: BTreeMap::new(),
             dirty_bytes: 0,
             transactions: 0,
@@ -164,7 +167,7 @@ impl<'a> SecondPass<'a> {
         Ok(group.wait(cx)?)
     }
 
-    fn recover_buffer(&mut self, cx: &mut Cx, item: &BufferItem, lsn: u64) -> Result<()> {
+    fn recover_buffer(&mut self, cx: &mut Cx, item: &BufferItem) -> Result<()> {
         let map = item.map();
         if item.is_cancel() {
             if let Some(count) = self.cancelled.get_mut(&map) {
@@ -181,8 +184,11 @@ impl<'a> SecondPass<'a> {
             return Ok(());
         }
         self.drop_overlapping(cx, map)?;
-        match buffer::recover(cx, &self.bufs, item, self.context, lsn)? {
-            Some(buf) => self.note_dirty(&buf),
+        match buffer::recover(cx, &self.bufs, item, self.context, &self.stamps)? {
+            Some(buf) => {
+                self.stamps.insert(map.daddr.0 * 512);
+                self.note_dirty(&buf);
+            }
             None => self.skipped += 1,
         }
         Ok(())
@@ -192,14 +198,17 @@ impl<'a> SecondPass<'a> {
         self.quota_off.contains(QuotaFlags::counted(kind))
     }
 
-    fn recover_dquot(&mut self, cx: &mut Cx, item: &DquotRecord, lsn: u64) -> Result<()> {
+    fn recover_dquot(&mut self, cx: &mut Cx, item: &DquotRecord) -> Result<()> {
         if self.is_off(item.kind) || self.cancelled.contains_key(&item.map()) {
             self.skipped += 1;
             return Ok(());
         }
         self.drop_overlapping(cx, item.map())?;
-        match dquot::recover(cx, &self.bufs, item, self.context, lsn)? {
-            Some(buf) => self.note_dirty(&buf),
+        match dquot::recover(cx, &self.bufs, item, self.context, &self.stamps)? {
+            Some(buf) => {
+                self.stamps.insert(item.place());
+                self.note_dirty(&buf);
+            }
             None => self.skipped += 1,
         }
         Ok(())
@@ -223,8 +232,9 @@ impl<'a> SecondPass<'a> {
 
     fn recover(&mut self, cx: &mut Cx, item: Parsed, transaction: &Transaction) -> Result<()> {
         let lsn = transaction.lsn;
+        self.stamps.begin(lsn.bits());
         match item {
-            Parsed::Buffer(buffer) => self.recover_buffer(cx, &buffer, lsn.bits())?,
+            Parsed::Buffer(buffer) => self.recover_buffer(cx, &buffer)?,
             Parsed::Inode(record) => {
                 if self.cancelled.contains_key(&record.cluster()) {
                     self.skipped += 1;
@@ -245,7 +255,7 @@ impl<'a> SecondPass<'a> {
                     }
                 }
             }
-            Parsed::Dquot(record) => self.recover_dquot(cx, &record, lsn.bits())?,
+            Parsed::Dquot(record) => self.recover_dquot(cx, &record)?,
             Parsed::Quotaoff(_) => {}
             Parsed::Intent(logged) => self.intents.take(lsn, logged),
         }
