@@ -86,6 +86,9 @@ pub struct Crash {
     pub ext4: ext4::MountOptions,
     /// Chance of a large write to reach the disk so late that others overtake it.
     pub late: f64,
+    /// After the workload the file system commits, as it does by itself after some seconds, and
+    /// when another program syncs: what the workload has not synced may be lost then.
+    pub commits: bool,
     /// What is explored.
     pub exploration: Exploration,
 }
@@ -99,8 +102,9 @@ impl Crash {
             bytes: kind.usual_bytes(),
             seed: 1,
             format: None,
-            ext4: Default::default(),
+            ext4: MountOptions::default().ext4,
             late: 0.0,
+            commits: true,
             exploration,
         }
     }
@@ -225,18 +229,22 @@ impl Crash {
                 let (op, at_least) = (Some(Op::Write), LARGE);
                 disk.add(Rule { op, at_least, chance: self.late, ..late });
             }
+            let options = MountOptions { ext4: self.ext4.clone(), ..Default::default() };
             let header = Header {
                 file_system: kind.to_string(),
                 command: "in process".into(),
+                mount_options: options.promising_less(),
                 ..Header::default()
             };
             let recorder = Recorder::new(cx, Arc::new(disk), out, header);
             let recorder = Arc::new(recorder.map_err(|error| error.to_string())?);
-            let options = MountOptions { ext4: self.ext4.clone(), ..Default::default() };
             let fs = kind.mount_with(cx, recorder.device(), &options)?;
             let fs: Arc<dyn FileSystem> = Arc::new(Watched::new(fs, recorder.clone()));
             let held = Held::Run(recorder.clone());
             let done = workload(&mut Fs { cx, names: Arc::new(Namespace::new(fs.clone())), held });
+            if self.commits && done.is_ok() {
+                fs.commit(cx).map_err(|errno| format!("the last commit: {errno}"))?;
+            }
             fs.shutdown_hard();
             recorder.finish().map_err(|error| error.to_string())?;
             done.map_err(|error| format!("the workload itself failed: {error}"))

@@ -5,10 +5,12 @@
 //! ranges of them, with `+` between them), `early` one that was in flight and is there.
 
 use std::fmt;
+use std::ops::Range;
 
 use device::{Cut, Event};
 
 use crate::log::Log;
+use crate::recover::Kind;
 
 /// A cut as a word.
 #[derive(Debug)]
@@ -107,22 +109,29 @@ fn flags(sectors: &str, index: usize, log: &Log, part: &str) -> Result<Vec<bool>
     Ok(flags)
 }
 
-/// The two sectors of ext4's superblock.
-const SUPERBLOCK: [u64; 2] = [2, 3];
+/// The sectors of a superblock with one checksum.
+fn superblock(kind: Kind) -> Range<u64> {
+    match kind {
+        Kind::Ext4 => 2..4,
+        Kind::Btrfs => 128..136,
+        Kind::Xfs | Kind::F2fs => 0..1,
+    }
+}
 
-/// What Linux said of an ext4 that it did not mount, with the reason where the cut has torn its
-/// superblock.
-pub(crate) fn torn_superblock(log: &Log, cut: &Cut, said: String) -> String {
+/// What Linux said of a file system that it did not mount, with the reason where the cut has torn
+/// its superblock.
+pub(crate) fn torn_superblock(log: &Log, kind: Kind, cut: &Cut, said: String) -> String {
     let torn = |(index, there): &&(usize, Vec<bool>)| {
         let start = log.writes().entries[*index].start().0;
-        let half = |sector: u64| there.get(sector.checked_sub(start)? as usize).copied();
-        let [first, second] = SUPERBLOCK.map(half);
+        let is_there = |sector: u64| there.get(sector.checked_sub(start)? as usize).copied();
         // One that the write does not reach is as it was.
-        first.unwrap_or(false) != second.unwrap_or(false)
+        let mut parts = superblock(kind).map(|sector| is_there(sector).unwrap_or(false));
+        let first = parts.next();
+        parts.any(|part| Some(part) != first)
     };
     match cut.torn.iter().find(torn) {
         Some((index, _)) => format!(
-            "{said}: the superblock is torn between its two sectors (entry {index}); it has one \
+            "{said}: the superblock is torn between its sectors (entry {index}); it has one \
              checksum, and Linux refuses it, which is the kernel's own limit on disks that tear \
              writes by the sector (--disk nvme-awun=4K is one that does not)"
         ),

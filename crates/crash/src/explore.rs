@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use base::map::HashSet;
 use device::Cut;
 use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use rt::{Cx, World, WorldConfig};
 use vfs::FileSystem;
 
@@ -47,7 +48,7 @@ struct Batch {
 impl Batch {
     /// One that is empty, and small as long as nobody knows how long a state takes.
     fn new() -> Batch {
-        Batch { waiting: Vec::new(), size: rayon::current_num_threads().min(BATCH) }
+        Batch { waiting: Vec::new(), size: least() }
     }
 
     /// Entries of the log before the first cut.
@@ -63,8 +64,13 @@ impl Batch {
     fn learn(&mut self, judged: usize, took: Duration) {
         let fewer = || (judged as f64 * BATCH_TIME.as_secs_f64() / took.as_secs_f64()) as usize;
         let next = if took * 2 < BATCH_TIME { self.size * 2 } else { fewer() };
-        self.size = next.clamp(rayon::current_num_threads().min(BATCH), BATCH);
+        self.size = next.clamp(least(), BATCH);
     }
+}
+
+/// States of the smallest batch.
+fn least() -> usize {
+    rayon::current_num_threads().min(BATCH)
 }
 
 /// What is explored, and how.
@@ -97,6 +103,9 @@ pub struct Exploration {
     /// The kernel recovers the states, by a loop mount (which needs root), and not our code. Then
     /// the checker of the host is the only one that is asked, and there is no oracle.
     pub by_kernel: bool,
+    /// States that are judged at the same time; 0: as many as there are processors. One at a time
+    /// where the kernel recovers them.
+    pub jobs: usize,
     /// One state is recovered for all that differ from it only in blocks that nobody reads.
     pub fold: bool,
 }
@@ -118,6 +127,7 @@ impl Exploration {
             check: true,
             outside: 0,
             by_kernel: !kind.is_ours(),
+            jobs: 0,
             fold: true,
         }
     }
@@ -283,6 +293,8 @@ struct Run<'a> {
     visits: Visits,
     checks: Checks,
     recovered: AtomicU64,
+    /// The threads that judge, where they are not all there are.
+    pool: Option<ThreadPool>,
 }
 
 impl<'a> Run<'a> {
@@ -293,7 +305,11 @@ impl<'a> Run<'a> {
     ) -> Result<Run<'a>, OracleError> {
         let oracle = how.oracle.map(|rules| Oracle::new(log, how.kind, rules)).transpose()?;
         let (visits, checks) = (Visits::default(), Checks::default());
-        Ok(Run { log, how, judge, oracle, visits, checks, recovered: AtomicU64::new(0) })
+        let pool = ThreadPoolBuilder::new().num_threads(how.jobs);
+        let pool = (how.jobs > 0).then(|| pool.build()).transpose();
+        let pool = pool.map_err(|error| OracleError::Host(error.to_string()))?;
+        let recovered = AtomicU64::new(0);
+        Ok(Run { log, how, judge, oracle, visits, checks, recovered, pool })
     }
 
     #[allow(clippy::disallowed_methods, reason = "a check runs in the host's time")]
@@ -317,7 +333,10 @@ impl<'a> Run<'a> {
         let wrong: Result<Vec<Option<Finding>>, OracleError> = match self.how.by_kernel {
             // One at a time: Btrfs knows its file systems by their UUIDs.
             true => waiting.into_iter().map(judge).collect(),
-            false => waiting.into_par_iter().map(judge).collect(),
+            false => match &self.pool {
+                Some(pool) => pool.install(|| waiting.into_par_iter().map(judge).collect()),
+                None => waiting.into_par_iter().map(judge).collect(),
+            },
         };
         let wrong = wrong?;
         outcome.recovered = self.how.before.recovered + self.recovered.load(Ordering::Relaxed);
@@ -437,8 +456,8 @@ impl<'a> Run<'a> {
         let kind = self.how.kind;
         let judged = image.mounted(kind, |dir| self.judge.judge_mounted(dir, state));
         let judged = judged.map_err(|refusal| match (refusal, kind) {
-            (Refusal::State(said), Kind::Ext4) => {
-                damaged(Refusal::State(torn_superblock(self.log, state.cut, said)))
+            (Refusal::State(said), kind) => {
+                damaged(Refusal::State(torn_superblock(self.log, kind, state.cut, said)))
             }
             (refusal, _) => damaged(refusal),
         })?;

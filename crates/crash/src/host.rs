@@ -111,7 +111,8 @@ impl HostImage {
             Kind::F2fs => ("fsck.f2fs", &["--dry-run"]),
         };
         let mut command = Command::new(program);
-        run(command.args(flags).arg(&self.path))
+        // Those of e2fsck(8) above 4 are errors of its own; the others have no more than two.
+        run_as(command.args(flags).arg(&self.path), |code| code < 8)
     }
 
     /// Lets the kernel mount and so recover it, gives the directory to `work`, and unmounts.
@@ -211,8 +212,14 @@ fn of_the_host(refusal: Refusal) -> Refusal {
 /// Runs a program of the host.
 ///
 /// # Errors
-/// It cannot be started: the host's; it failed: with the last lines that it printed.
+/// It cannot be started, or a signal has ended it: the host's; it failed: with the last lines that
+/// it printed.
 pub fn run(command: &mut Command) -> Result<(), Refusal> {
+    run_as(command, |_| true)
+}
+
+/// As [`run`]; a failure is about the state where `verdict` says so of the exit status.
+fn run_as(command: &mut Command, verdict: impl Fn(i32) -> bool) -> Result<(), Refusal> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| Refusal::host(&name, error))?;
     if output.status.success() {
@@ -222,5 +229,9 @@ pub fn run(command: &mut Command) -> Result<(), Refusal> {
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> =
         text.lines().filter(|line| !line.trim().is_empty()).take(LINES).collect();
-    Err(Refusal::State(format!("{name}: {}: {}", output.status, lines.join("; "))))
+    let said = format!("{name}: {}: {}", output.status, lines.join("; "));
+    Err(match output.status.code().is_some_and(verdict) {
+        true => Refusal::State(said),
+        false => Refusal::Host(said),
+    })
 }

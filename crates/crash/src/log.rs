@@ -126,7 +126,8 @@ pub struct Header {
     /// What the disk did wrong meanwhile.
     #[serde(default)]
     pub faults: Vec<String>,
-    /// The options of the mount with which our ext4 promises less: `noauto_da_alloc`.
+    /// The options of the mount with which our ext4 promises less: `noauto_da_alloc`,
+    /// `dioread_nolock`.
     #[serde(default)]
     pub mount_options: Vec<String>,
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use base::Nanos;
 use block::{Device, Queue, QueueConfig};
 use cache::PageCacheConfig;
 use ext4::Ext4;
@@ -63,12 +64,38 @@ impl FromStr for Kind {
 }
 
 /// How a file system is mounted: those of its kind hold.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MountOptions {
     /// For ext2, ext3 and ext4; the size of its cache is ours.
     pub ext4: ext4::MountOptions,
     /// For XFS; likewise, and it is always writable.
     pub xfs: xfs::MountOptions,
+}
+
+impl MountOptions {
+    /// The options with which ext4 promises less than its documents do:
+    /// [`Header::mount_options`](crate::Header::mount_options).
+    pub fn promising_less(&self) -> Vec<String> {
+        let ext4 = &self.ext4;
+        let less = [
+            (!ext4.auto_da_alloc, "noauto_da_alloc"),
+            (ext4.dioread_nolock.is_some(), "dioread_nolock"),
+        ];
+        less.iter().filter(|(given, _)| *given).map(|(_, word)| (*word).to_owned()).collect()
+    }
+}
+
+/// As Linux mounts, on a slow disk: ext4 with `dioread_nolock`.
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            ext4: ext4::MountOptions {
+                dioread_nolock: Some(Nanos::from_secs(1)),
+                ..Default::default()
+            },
+            xfs: xfs::MountOptions::default(),
+        }
+    }
 }
 
 /// How one of our file systems is made.

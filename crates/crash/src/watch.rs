@@ -118,7 +118,7 @@ impl FileSystem for Watched {
     vfs::forward!(fs:
         name root walk_version ignores_case lookup getattr names_of readlink readdir open release
         read read_many read_direct read_at_host set_flags unshare_range seek fiemap getxattr
-        listxattr statfs lost note_lost shutdown_hard
+        listxattr statfs lost note_lost commit shutdown_hard
     );
 
     fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno> {

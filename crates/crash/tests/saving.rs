@@ -1,4 +1,4 @@
-//! Seven ways in which programs save a file: what a power cut leaves of it on ext4 and XFS, as a
+//! Eight ways in which programs save a file: what a power cut leaves of it on ext4 and XFS, as a
 //! table that is kept here and in `docs/crash.md`.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ const NEW: [u8; 9000] = [b'n'; 9000];
 /// A way to save: its name, and what it does.
 type Way = (&'static str, fn(&mut Fs) -> Result<()>);
 
-const WAYS: [Way; 7] = [
+const WAYS: [Way; 8] = [
     ("truncate, write", |fs| fs.write("/f", &NEW)),
     ("truncate, write, fsync", |fs| {
         fs.write("/f", &NEW)?;
@@ -24,6 +24,11 @@ const WAYS: [Way; 7] = [
     ("temp, rename", |fs| {
         fs.write("/t", &NEW)?;
         fs.rename("/t", "/f")
+    }),
+    ("temp, rename, fsync of the directory", |fs| {
+        fs.write("/t", &NEW)?;
+        fs.rename("/t", "/f")?;
+        fs.fsync("/")
     }),
     ("temp, fsync, rename", |fs| {
         fs.write("/t", &NEW)?;
@@ -81,6 +86,7 @@ fn content(cx: &mut Cx, fs: &Arc<dyn FileSystem>) -> &'static str {
     let read = fs.read(cx, attr.ino, 0, &mut bytes).expect("it can be read");
     match &bytes[..read] {
         [] => "empty",
+        bytes if bytes.iter().all(|byte| *byte == 0) => "zeros",
         bytes if *bytes == OLD => "old",
         bytes if *bytes == NEW => "new",
         _ => "part",

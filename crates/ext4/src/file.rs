@@ -3,8 +3,10 @@
 //! A write only reserves space ([`IomapOps::reserve`]); blocks are taken when the pages are
 //! written out, in runs as long as the dirty data. The bios are on their way before the handle that
 //! made the blocks known ends, and the commit waits for them ([`jbd2::OrderedData`]): so no crash
-//! shows what was on the disk before. The size on the disk grows in the same handle.
+//! shows what was on the disk before. The size on the disk grows in the same handle. With
+//! [`dioread_nolock`](crate::MountOptions::dioread_nolock) no commit waits: see [`arrived`].
 
+mod arrived;
 pub(crate) mod delalloc;
 pub(crate) mod direct;
 pub(crate) mod fallocate;
@@ -120,6 +122,15 @@ impl IomapOps for Inode {
     fn encode(&self, offset: u64, bytes: &mut [u8]) {
         if let Some(crypt) = self.crypt() {
             crypt.key().expect("only who has the key writes").encrypt(offset, bytes);
+        }
+    }
+
+    fn ioend(&self, range: Range<u64>, result: Result<(), Errno>) {
+        let fs = self.fs.upgrade().filter(|fs| fs.sb.options.dioread_nolock.is_some());
+        if result.is_ok()
+            && let Some(fs) = fs
+        {
+            fs.content_arrived(self, range);
         }
     }
 
@@ -253,7 +264,11 @@ impl Inodes {
         if journaled {
             handle.mark_ineligible();
         }
-        let create = Create::delayed(purpose, mapping.size());
+        let unwritten = self.places_unwritten(cx, inode);
+        if unwritten {
+            self.arrivals.run_in(cx);
+        }
+        let create = Create { unwritten, ..Create::delayed(purpose, mapping.size()) };
         let taken = self.take_inline(cx, &mut handle, inode)?;
         let created = self.bmap(inode).map_create(cx, &mut handle, run.lblk, len, create);
         let (mapped, _) = match created {
@@ -274,7 +289,7 @@ impl Inodes {
             self.write_run(cx, mapping, wb, &mapped);
         }
         self.mark_dirty(cx, &mut handle, inode)?;
-        if !journaled {
+        if !journaled && !unwritten {
             self.order_data(cx, &mut handle, inode);
         }
         handle.stop(cx)

@@ -3,6 +3,7 @@
 //! The values live once, in [`InodeCore`]; [`Inodes::mark_dirty`] writes them into the block of
 //! the inode table. Attributes behind the extra fields live only in that block.
 
+mod arrivals;
 pub(crate) mod delalloc;
 pub(crate) mod fast_commit;
 mod inodes;
@@ -20,7 +21,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{Errno, Ino};
+use base::{Errno, Ino, RangeSet};
 use cache::{ErrorMark, IomapOps, Mapping, Trigger};
 use jbd2::JournalMode;
 use rt::{Cx, Mutex, RwLock, SpinLock};
@@ -193,6 +194,9 @@ pub(crate) struct Inode {
     pub window: SpinLock<Window>,
     /// What is reserved for its dirty pages.
     pub delayed: SpinLock<Delalloc>,
+    /// Unwritten blocks whose content is on the device, with
+    /// [`dioread_nolock`](crate::MountOptions::dioread_nolock).
+    pub arrived: SpinLock<RangeSet>,
     pub last_extent: SpinLock<LastExtent>,
     /// All that lookups found, by their first block, on mounts that keep them
     /// ([`LegacyLookups`](crate::LegacyLookups)).
@@ -219,6 +223,7 @@ impl Inode {
             window: SpinLock::named("inode window", Window::default()),
             core: SpinLock::named("inode core", core),
             delayed: SpinLock::named("inode delayed", Delalloc::default()),
+            arrived: SpinLock::named("inode arrived", RangeSet::new()),
             last_extent: SpinLock::new(LastExtent::default()),
             known_extents: SpinLock::new(BTreeMap::new()),
             mapping: OnceLock::new(),

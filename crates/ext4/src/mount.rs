@@ -441,7 +441,7 @@ impl Ext4 {
             self.sb.stop();
             return self.close(cx, Ok(()));
         }
-        let mut result = self.inodes.backing.sync(cx);
+        let mut result = self.inodes.write_all_content(cx);
         for inode in self.inodes.cache.all() {
             let unused = inode.with(cx, |core| {
                 let unused = core.links == 0 && !core.dead;
@@ -460,6 +460,7 @@ impl Ext4 {
         if !self.sb.has_error() {
             result = result.and(self.release_unused_ids(cx));
         }
+        self.inodes.arrivals.end();
         self.sb.stop();
         self.close(cx, result)
     }
@@ -523,7 +524,7 @@ impl Ext4 {
         if self.sb.options.read_only {
             return Ok(());
         }
-        let mut result = self.inodes.backing.sync(cx);
+        let mut result = self.inodes.write_all_content(cx);
         if !self.sb.has_error() {
             result = result.and(self.release_unused_ids(cx));
         }

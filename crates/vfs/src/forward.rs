@@ -96,6 +96,7 @@ macro_rules! forward {
             ino: ::base::Ino, bytes: u64, errno: ::base::Errno
         ) -> ());
     };
+    (@ $to:ident commit) => { $crate::forward!(? $to commit() -> ()); };
     (@ $to:ident unmount) => { $crate::forward!(? $to unmount() -> ()); };
     (@ $to:ident shutdown_hard) => { $crate::forward!(= $to shutdown_hard() -> ()); };
 

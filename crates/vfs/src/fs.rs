@@ -475,6 +475,16 @@ pub trait FileSystem: Send + Sync {
         let _ = (ino, bytes, errno);
     }
 
+    /// Makes durable what its timer would by itself: changes of names and attributes, without the
+    /// data that have no place yet. May park.
+    ///
+    /// # Errors
+    /// Those of the journal or the log.
+    fn commit(&self, cx: &mut Cx) -> Result<(), Errno> {
+        let _ = cx;
+        Ok(())
+    }
+
     /// Writes everything out and leaves the file system clean; afterwards every call returns `EIO`.
     fn unmount(&self, cx: &mut Cx) -> Result<(), Errno>;
 

@@ -93,7 +93,9 @@ impl Oracle {
     ///
     /// A rename of ext4 writes out what waits for blocks, not what overwrites blocks.
     fn not_synced(&self, object: &Object, path: &str, renamed: Span, message: &str) -> Wrong {
-        let asked = self.log.header().mount_options.iter().all(|word| word != "noauto_da_alloc");
+        let less = ["noauto_da_alloc", "dioread_nolock"];
+        let asked =
+            self.log.header().mount_options.iter().all(|word| !less.contains(&word.as_str()));
         let by_rename = self.rules == Rules::Ext4
             && asked
             && object.made.done > 0

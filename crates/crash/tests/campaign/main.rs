@@ -102,7 +102,8 @@ impl Round {
         let (name, format) = format(self.kind, self.format);
         let mut test = Crash::on(self.kind).format(format).limits(limits).oracle(rules);
         // Some writes overtake others, as on disks with many queues.
-        test = test.seed(self.seed + self.number).late(0.5);
+        test = test.seed(self.seed + self.number).late(0.5).ext4(ext4::MountOptions::default());
+        test.commits = false;
         test.exploration.shard = if self.short { (0, 1) } else { (self.number % LONG, LONG) };
         (name, test)
     }

@@ -93,7 +93,33 @@ impl Bmap<'_> {
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`, `EFBIG`.
+    #[inline]
     pub(crate) fn map_lookup(self, cx: &mut Cx, lblk: u32, len: u32) -> Result<Mapped, Errno> {
+        match self.fs.sb.options.dioread_nolock.is_some() {
+            true => self.lookup_arrived(cx, lblk, len),
+            false => self.lookup_stored(cx, lblk, len),
+        }
+    }
+
+    /// What lies there, or is going to: blocks whose content has arrived count as written.
+    fn lookup_arrived(self, cx: &mut Cx, lblk: u32, len: u32) -> Result<Mapped, Errno> {
+        // First: what has become written since then is found as such.
+        let blocks = lblk..lblk.saturating_add(len);
+        let arrived = self.inode.arrived.lock(cx).within(blocks).next();
+        let mut found = self.lookup_stored(cx, lblk, len)?;
+        match arrived.filter(|_| found.state == State::Unwritten) {
+            Some(run) if run.start == lblk => {
+                found.state = State::Written;
+                found.len = found.len.min(run.end - lblk);
+            }
+            Some(run) => found.len = found.len.min(run.start - lblk),
+            None => {}
+        }
+        Ok(found)
+    }
+
+    /// As [`Bmap::map_lookup`], of what the tree has.
+    fn lookup_stored(self, cx: &mut Cx, lblk: u32, len: u32) -> Result<Mapped, Errno> {
         let last = *self.inode.last_extent.lock(cx);
         if lblk >= last.lblk && lblk - last.lblk < last.len {
             let skip = lblk - last.lblk;
@@ -213,7 +239,7 @@ impl Bmap<'_> {
         let found = self.lookup_locked(cx, lblk, len)?;
         let (mapped, changed) = match found.state {
             State::Written => (found, false),
-            State::Unwritten if create.unwritten => return Ok((found, false)),
+            State::Unwritten if create.unwritten => (found, false),
             State::Unwritten => {
                 self.forget_last_extent(cx);
                 let to = lblk + found.len;
@@ -253,6 +279,29 @@ impl Bmap<'_> {
         if let Some(tracker) = self.fs.fast_tracker() {
             tracker.track_blocks(cx, handle, self.inode, blocks);
         }
+    }
+
+    /// Makes written the first blocks whose content has arrived. The inode must be marked dirty
+    /// afterwards in the same handle where the answer is true: something changed.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `EUCLEAN`.
+    pub(crate) fn map_arrived(self, cx: &mut Cx, handle: &mut Handle) -> Result<bool, Errno> {
+        let guard = self.inode.map_lock.write(cx);
+        let Some(run) = self.inode.arrived.lock(cx).iter().next() else { return Ok(false) };
+        let found = self.lookup_locked(cx, run.start, run.end - run.start)?;
+        let mut end = found.lblk + found.len;
+        let changes = found.state == State::Unwritten;
+        if changes {
+            self.forget_last_extent(cx);
+            end = self.extent_set_state(cx, handle, run.start, end, false)?;
+            self.mapped_in(cx, handle, &found, Create::unwritten());
+            self.track(cx, handle, run.start..end);
+        }
+        self.inode.arrived.lock(cx).remove(run.start..end);
+        self.inode.top_up_nodes(cx, &self.fs.alloc);
+        drop(guard);
+        Ok(changes)
     }
 
     /// As [`Bmap::map_create`], for a hole whose blocks were claimed: `claim` has them, and the
@@ -335,6 +384,9 @@ impl Bmap<'_> {
         self.fs.alloc.discard_window(&self.inode.window);
         self.forget_last_extent(cx);
         self.track(cx, handle, blocks.clone());
+        if self.fs.sb.options.dioread_nolock.is_some() {
+            self.inode.arrived.lock(cx).remove(blocks.clone());
+        }
         let removed = if self.inode.has_extents(cx) {
             self.extent_remove(cx, handle, blocks)
         } else if self.inode.inline_size(cx).is_some() {

@@ -29,7 +29,7 @@ impl Inodes {
         if let Some(mapping) = inode.mapping_if_any() {
             let mapping = mapping.clone();
             let mut mark = *inode.error_mark.lock(cx);
-            result = mapping.fsync(cx, &mut mark);
+            result = mapping.fsync(cx, &mut mark).and(self.mark_arrived(cx, inode));
             *inode.error_mark.lock(cx) = mark;
         }
         if !datasync && inode.with(cx, |core| core.times_dirty && !core.dead) {

@@ -13,6 +13,7 @@ use crate::format::features::Incompat;
 use crate::format::inode::InodeValues;
 use crate::format::{At, CorruptKind, InodeFlags, extent};
 use crate::ialloc::InodeAllocator;
+use crate::inode::arrivals::Arrivals;
 use crate::inode::fast_commit::FastTracker;
 use crate::inode::orphan::Orphans;
 use crate::inode::{Inode, InodeCore};
@@ -35,6 +36,8 @@ pub(crate) struct Inodes {
     pub orphans: Mutex<Orphans>,
     /// Attribute blocks that may be shared.
     pub xattr_blocks: Mutex<SharedBlocks>,
+    /// Files whose content has arrived before their blocks are written ones.
+    pub arrivals: Arrivals,
     /// What the next fast commit reports, on mounts that write them.
     fast_tracker: OnceLock<FastTracker>,
 }
@@ -50,6 +53,7 @@ impl Inodes {
             cache: InodeCache::new(alloc.sb.options.inode_cache),
             orphans: Mutex::named("ext4 orphans", Orphans::default()),
             xattr_blocks: Mutex::named("ext4 attribute blocks", SharedBlocks::default()),
+            arrivals: Arrivals::none(),
             fast_tracker: OnceLock::new(),
             alloc,
         })

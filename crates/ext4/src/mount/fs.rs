@@ -343,6 +343,13 @@ impl FileSystem for Ext4 {
         self.sync_all(cx)
     }
 
+    fn commit(&self, cx: &mut Cx) -> Result<(), Errno> {
+        match self.sb.journal() {
+            Some(journal) => journal.clone().force_commit(cx),
+            None => Ok(()),
+        }
+    }
+
     fn fallocate(
         &self,
         cx: &mut Cx,
@@ -415,6 +422,7 @@ impl FileSystem for Ext4 {
 
     fn shutdown_hard(&self) {
         self.sb.stop();
+        self.inodes.arrivals.end();
         if let Some(held) = self.mmp.get() {
             held.die();
         }

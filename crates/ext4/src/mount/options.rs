@@ -12,7 +12,8 @@ const KNOWN: &str = "data=ordered|writeback|journal, barrier=flush|drain|0, comm
      journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1, \
      checkpoint=lazy|flusher, readahead=SIZE, bh_lru=sets|array|1..64, \
      legacy_lookups=2.6.32|3.10|none, dio_boundary=RULE, dio_page=SIZE, \
-     dio_holes=direct|buffered, reservation, noreservation, auto_da_alloc, noauto_da_alloc";
+     dio_holes=direct|buffered, reservation, noreservation, auto_da_alloc, noauto_da_alloc, \
+     dioread_lock, dioread_nolock";
 
 /// One option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +48,8 @@ pub enum MountOption {
     Reservation(bool),
     /// Whether what replaces a file gets its blocks at once.
     AutoDaAlloc(bool),
+    /// Whether dirty pages get unwritten blocks.
+    DioreadNolock(bool),
 }
 
 impl MountOption {
@@ -68,8 +71,22 @@ impl MountOption {
             MountOption::DirectHoles(direct) => options.direct_holes = direct,
             MountOption::Reservation(on) => options.reservation = Some(on),
             MountOption::AutoDaAlloc(on) => options.auto_da_alloc = on,
+            MountOption::DioreadNolock(on) => options.set_dioread_nolock(on),
         }
     }
+}
+
+/// An option that is a word alone.
+fn switch(word: &str) -> Option<MountOption> {
+    Some(match word {
+        "reservation" => MountOption::Reservation(true),
+        "noreservation" => MountOption::Reservation(false),
+        "auto_da_alloc" => MountOption::AutoDaAlloc(true),
+        "noauto_da_alloc" => MountOption::AutoDaAlloc(false),
+        "dioread_lock" => MountOption::DioreadNolock(false),
+        "dioread_nolock" => MountOption::DioreadNolock(true),
+        _ => return None,
+    })
 }
 
 impl FromStr for MountOption {
@@ -78,64 +95,65 @@ impl FromStr for MountOption {
     /// # Errors
     /// A sentence with what is known.
     fn from_str(text: &str) -> Result<MountOption, String> {
-        let (key, value) = text.split_once('=').unwrap_or((text, ""));
-        match (key, value) {
-            _ if text == "reservation" => Ok(MountOption::Reservation(true)),
-            _ if text == "noreservation" => Ok(MountOption::Reservation(false)),
-            _ if text == "auto_da_alloc" => Ok(MountOption::AutoDaAlloc(true)),
-            _ if text == "noauto_da_alloc" => Ok(MountOption::AutoDaAlloc(false)),
-            ("data", "ordered") => Ok(MountOption::Data(JournalMode::Ordered)),
-            ("data", "writeback") => Ok(MountOption::Data(JournalMode::Writeback)),
-            ("data", "journal") => Ok(MountOption::Data(JournalMode::Data)),
-            ("data", _) => Err(format!("`{text}`: known are data=ordered|writeback|journal")),
-            ("barrier", "0") => Ok(MountOption::Barrier(CommitRecord::Plain)),
-            // 1 is what mount(8) calls it.
-            ("barrier", "flush" | "1") => Ok(MountOption::Barrier(CommitRecord::FlushFua)),
-            ("barrier", "drain") => Ok(MountOption::Barrier(CommitRecord::Barrier)),
-            ("barrier", _) => Err(format!("`{text}`: known are barrier=flush|drain|0")),
-            ("journal_io", _) => match value.parse() {
-                Ok(io) => Ok(MountOption::JournalIo(io)),
-                Err(message) => Err(format!("`{text}`: {message}")),
-            },
-            ("journal_yield", "0") => Ok(MountOption::JournalYield(false)),
-            ("journal_yield", "1") => Ok(MountOption::JournalYield(true)),
-            ("journal_yield", _) => Err(format!("`{text}`: known are journal_yield=0|1")),
-            ("journal_chain", "0") => Ok(MountOption::JournalChain(false)),
-            ("journal_chain", "1") => Ok(MountOption::JournalChain(true)),
-            ("journal_chain", _) => Err(format!("`{text}`: known are journal_chain=0|1")),
-            ("commit", _) => match value.parse::<u32>() {
-                // As for mount(8), 0 is the default.
-                Ok(0) => Ok(MountOption::Commit(MountOptions::default().commit_interval)),
-                Ok(seconds) => Ok(MountOption::Commit(Nanos::from_secs(seconds.into()))),
-                Err(_) => Err(format!("`{text}`: commit takes a number of seconds")),
-            },
-            ("checkpoint", "lazy") => Ok(MountOption::FlushMetadata(false)),
-            ("checkpoint", "flusher") => Ok(MountOption::FlushMetadata(true)),
-            ("checkpoint", _) => Err(format!("`{text}`: known are checkpoint=lazy|flusher")),
-            ("readahead", _) => match base::unit::parse_size(value).map(u32::try_from) {
-                Ok(Ok(bytes)) if bytes < 1 << 31 => Ok(MountOption::Readahead(bytes)),
-                _ => Err(format!("`{text}`: readahead takes a size below 2G, such as 128K")),
-            },
-            ("bh_lru", _) => match value.parse() {
-                Ok(lru) => Ok(MountOption::BhLru(lru)),
-                Err(message) => Err(format!("`{text}`: {message}")),
-            },
-            ("legacy_lookups", _) => match value.parse() {
-                Ok(whose) => Ok(MountOption::LegacyLookups(whose)),
-                Err(message) => Err(format!("`{text}`: {message}")),
-            },
-            ("dio_boundary", _) => value.parse().map(MountOption::DirectBoundary),
-            ("dio_page", _) => match base::unit::parse_size(value) {
-                Ok(bytes) if (4096..=65536).contains(&bytes) && bytes.is_power_of_two() => {
-                    Ok(MountOption::DirectPage(bytes as u32))
-                }
-                _ => Err(format!("`{text}`: dio_page takes a power of two from 4K to 64K")),
-            },
-            ("dio_holes", "direct") => Ok(MountOption::DirectHoles(true)),
-            ("dio_holes", "buffered") => Ok(MountOption::DirectHoles(false)),
-            ("dio_holes", _) => Err(format!("`{text}`: known are dio_holes=direct|buffered")),
-            _ => Err(format!("`{text}` is not known; there are {KNOWN}")),
-        }
+        switch(text).map_or_else(|| setting(text), Ok)
+    }
+}
+
+/// An option with a value.
+fn setting(text: &str) -> Result<MountOption, String> {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    match (key, value) {
+        ("data", "ordered") => Ok(MountOption::Data(JournalMode::Ordered)),
+        ("data", "writeback") => Ok(MountOption::Data(JournalMode::Writeback)),
+        ("data", "journal") => Ok(MountOption::Data(JournalMode::Data)),
+        ("data", _) => Err(format!("`{text}`: known are data=ordered|writeback|journal")),
+        ("barrier", "0") => Ok(MountOption::Barrier(CommitRecord::Plain)),
+        // 1 is what mount(8) calls it.
+        ("barrier", "flush" | "1") => Ok(MountOption::Barrier(CommitRecord::FlushFua)),
+        ("barrier", "drain") => Ok(MountOption::Barrier(CommitRecord::Barrier)),
+        ("barrier", _) => Err(format!("`{text}`: known are barrier=flush|drain|0")),
+        ("journal_io", _) => match value.parse() {
+            Ok(io) => Ok(MountOption::JournalIo(io)),
+            Err(message) => Err(format!("`{text}`: {message}")),
+        },
+        ("journal_yield", "0") => Ok(MountOption::JournalYield(false)),
+        ("journal_yield", "1") => Ok(MountOption::JournalYield(true)),
+        ("journal_yield", _) => Err(format!("`{text}`: known are journal_yield=0|1")),
+        ("journal_chain", "0") => Ok(MountOption::JournalChain(false)),
+        ("journal_chain", "1") => Ok(MountOption::JournalChain(true)),
+        ("journal_chain", _) => Err(format!("`{text}`: known are journal_chain=0|1")),
+        ("commit", _) => match value.parse::<u32>() {
+            // As for mount(8), 0 is the default.
+            Ok(0) => Ok(MountOption::Commit(MountOptions::default().commit_interval)),
+            Ok(seconds) => Ok(MountOption::Commit(Nanos::from_secs(seconds.into()))),
+            Err(_) => Err(format!("`{text}`: commit takes a number of seconds")),
+        },
+        ("checkpoint", "lazy") => Ok(MountOption::FlushMetadata(false)),
+        ("checkpoint", "flusher") => Ok(MountOption::FlushMetadata(true)),
+        ("checkpoint", _) => Err(format!("`{text}`: known are checkpoint=lazy|flusher")),
+        ("readahead", _) => match base::unit::parse_size(value).map(u32::try_from) {
+            Ok(Ok(bytes)) if bytes < 1 << 31 => Ok(MountOption::Readahead(bytes)),
+            _ => Err(format!("`{text}`: readahead takes a size below 2G, such as 128K")),
+        },
+        ("bh_lru", _) => match value.parse() {
+            Ok(lru) => Ok(MountOption::BhLru(lru)),
+            Err(message) => Err(format!("`{text}`: {message}")),
+        },
+        ("legacy_lookups", _) => match value.parse() {
+            Ok(whose) => Ok(MountOption::LegacyLookups(whose)),
+            Err(message) => Err(format!("`{text}`: {message}")),
+        },
+        ("dio_boundary", _) => value.parse().map(MountOption::DirectBoundary),
+        ("dio_page", _) => match base::unit::parse_size(value) {
+            Ok(bytes) if (4096..=65536).contains(&bytes) && bytes.is_power_of_two() => {
+                Ok(MountOption::DirectPage(bytes as u32))
+            }
+            _ => Err(format!("`{text}`: dio_page takes a power of two from 4K to 64K")),
+        },
+        ("dio_holes", "direct") => Ok(MountOption::DirectHoles(true)),
+        ("dio_holes", "buffered") => Ok(MountOption::DirectHoles(false)),
+        ("dio_holes", _) => Err(format!("`{text}`: known are dio_holes=direct|buffered")),
+        _ => Err(format!("`{text}` is not known; there are {KNOWN}")),
     }
 }
 

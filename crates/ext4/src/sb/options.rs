@@ -62,6 +62,12 @@ pub struct MountOptions {
     /// The delayed data of a file get their blocks when it replaces another file by rename, and
     /// when it is closed after it was cut to nothing: then no power cut leaves it empty.
     pub auto_da_alloc: bool,
+    /// Dirty pages get unwritten blocks, which become written ones when their content has arrived,
+    /// and no commit waits for data: Linux's default since 5.6. After a power cut a new file that
+    /// nobody synced may have its size and read as zeros, also where it replaced another one.
+    /// For so long what has arrived is taken to be under way still, unless somebody syncs: a crash
+    /// then leaves what it leaves on a slow or busy disk.
+    pub dioread_nolock: Option<Nanos>,
     /// The device of an external journal. Without it such a file system is only read, if its log is
     /// empty.
     pub journal: Option<JournalDevice>,
@@ -70,6 +76,13 @@ pub struct MountOptions {
     pub keys: KeyRing,
     /// The name that others read who find the file system in use (`mmp`): at most 63 bytes count.
     pub node: String,
+}
+
+impl MountOptions {
+    /// Sets [`dioread_nolock`](MountOptions::dioread_nolock), or takes it away; a delay stays.
+    pub fn set_dioread_nolock(&mut self, on: bool) {
+        self.dioread_nolock = on.then(|| self.dioread_nolock.unwrap_or_default());
+    }
 }
 
 impl Default for MountOptions {
@@ -95,6 +108,7 @@ impl Default for MountOptions {
             direct_holes: true,
             reservation: None,
             auto_da_alloc: true,
+            dioread_nolock: None,
             journal: None,
             keys: KeyRing::default(),
             node: "iopath".to_string(),

@@ -472,8 +472,12 @@ fn mount_options_are_those_of_the_recording() {
     let log = dir.path().join("a.log").display().to_string();
     let program = "echo old > file; sync file .; $IOPATH crash mark saved; echo newer > new; \
                    mv new file; sync .; sync .";
-    let check = "test -z \"$IOPATH_CRASH_LAST_MARK\" || test -s file";
-    for (options, found) in [("auto_da_alloc", Some(0)), ("noauto_da_alloc", Some(1))] {
+    let check = "test -z \"$IOPATH_CRASH_LAST_MARK\" || grep -q '^[on]' file";
+    for (options, found) in [
+        ("dioread_nolock", Some(1)),
+        ("dioread_lock,auto_da_alloc", Some(0)),
+        ("dioread_lock,noauto_da_alloc", Some(1)),
+    ] {
         let args = ["-o", options, "crash", "record", &log, "--", "sh", "-c", program];
         let output = iopath(&args);
         assert!(output.status.success(), "{}", shown(&output));

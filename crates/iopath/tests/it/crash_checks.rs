@@ -6,7 +6,9 @@ use std::fs::Permissions;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::Signal;
 
 use super::crash::{IOPATH, explore, iopath, shown, text};
 
@@ -453,18 +455,28 @@ fn two_namespaces_have_one_place() {
     assert!(names(&place).is_empty(), "{:?}", names(&place));
 }
 
-/// What `-o noauto_da_alloc` gives up was called a broken promise of the file system.
+/// What `-o noauto_da_alloc` gives up was called a broken promise of the file system; and a program
+/// that ends before any timer of the file system was said to lose nothing.
 #[test]
 fn an_oracle_knows_how_the_file_system_was_mounted() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("run.log").display().to_string();
-    let program = "echo old > f; sync f .; echo new > g; mv g f; sync .; sync .";
-    let record = ["-o", "noauto_da_alloc", "crash", "record", &log, "--", "sh", "-c", program];
-    let output = iopath(&record);
-    assert!(output.status.success(), "{}", shown(&output));
-    let (code, found) = explore(&log, &["--oracle", "ext4"]);
-    assert_eq!(code, Some(1), "{found}");
-    assert_eq!(found["findings"][0]["verdict"], "unsynced", "{found}");
+    let program = "echo old > f; sync f .; echo new > g; mv g f";
+    for (fs, options, code) in [
+        ("ext4", &["-o", "dioread_lock,noauto_da_alloc"][..], Some(1)),
+        ("ext4", &["-o", "dioread_lock"], Some(0)),
+        ("ext4", &[], Some(1)),
+        ("xfs", &[], Some(1)),
+    ] {
+        let record = ["crash", "record", &log, "--fs", fs, "--", "sh", "-c", program];
+        let output = iopath(&[options, &record].concat());
+        assert!(output.status.success(), "{}", shown(&output));
+        let (found, findings) = explore(&log, &["--oracle", fs]);
+        assert_eq!(found, code, "{fs} {options:?}: {findings}");
+        if code == Some(1) {
+            assert_eq!(findings["findings"][0]["verdict"], "unsynced", "{findings}");
+        }
+    }
 }
 
 /// A shell that becomes iopath by `exec` leaves it its own children; they were ended as if a check
@@ -695,4 +707,140 @@ fn the_keys_of_the_json_are_documented() {
     let section = page.split("\n## JSON\n").nth(1).unwrap().split("\n## ").next().unwrap();
     found.retain(|key| !section.contains(&format!("`{key}`")));
     assert!(found.is_empty(), "not in docs/crash.md: {found:?}");
+}
+
+/// Starts an exploration whose checks report their numbers in files of a directory, and waits for
+/// the first.
+fn explore_until_a_check_runs(dir: &Path, log: &str, more: &[&str], check: &str) -> (Child, u32) {
+    let check = format!("echo $$ > {0}/pid.new; mv {0}/pid.new {0}/pid; {check}", dir.display());
+    let mut command = Command::new(IOPATH);
+    command.args(["-q", "crash", "explore", log, "-j", "1"]).args(more);
+    command.args(["--", "sh", "-c", &check]).stdout(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let number = loop {
+        let told = std::fs::read_to_string(dir.join("pid")).unwrap_or_default();
+        match told.trim().parse() {
+            Ok(number) => break number,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    (child, number)
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// The checks that a signal ended, and those that had it too, were findings: for ever, in results.
+#[test]
+fn a_signal_makes_no_findings() {
+    for to_the_check in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let log = record(dir.path(), "ext4", "echo a > a; sync a");
+        let results = dir.path().join("r.jsonl").display().to_string();
+        let more = ["--results", &results];
+        let (mut child, check) = explore_until_a_check_runs(dir.path(), &log, &more, "sleep 1000");
+        if to_the_check {
+            signal(check, Signal::TERM);
+        }
+        signal(child.id(), Signal::TERM);
+        assert_eq!(child.wait().unwrap().code(), Some(75));
+        let lines = std::fs::read_to_string(&results).unwrap();
+        assert!(!lines.contains("killed"), "{lines}");
+        let wrong = lines.lines().last().map_or(0, |line| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line["outcome"]["wrong"].as_u64().unwrap()
+        });
+        assert_eq!(wrong, 0, "{lines}");
+    }
+}
+
+/// Time in which a scheduler had suspended the job was the check's.
+#[test]
+fn time_in_which_a_job_is_stopped_does_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "echo a > a; sync a");
+    let more = ["--timeout", "1", "--max-states", "1"];
+    let (mut child, check) = explore_until_a_check_runs(dir.path(), &log, &more, "sleep 0.5");
+    [child.id(), check].into_iter().for_each(|pid| signal(pid, Signal::STOP));
+    testkit::judge::run_ok("sleep", &[&"1.5"]);
+    [child.id(), check].into_iter().for_each(|pid| signal(pid, Signal::CONT));
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(75), "{said}");
+}
+
+/// Checks that cannot run beside each other failed, and nothing said why.
+#[test]
+fn one_check_runs_at_a_time_where_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "for i in 1 2 3 4; do echo $i > a; sync a; done");
+    let lock = dir.path().join("lock").display().to_string();
+    let check = format!("mkdir {lock} || exit 1; sleep 0.005; rmdir {lock}");
+    let (code, found) = explore(&log, &["--jobs", "1", "--", "sh", "-c", &check]);
+    assert_eq!(code, Some(0), "{found}");
+    assert!(found["trees"].as_u64() > Some(3), "{found}");
+}
+
+/// A page of the user was written over; a file system that the log does not have was damage.
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "echo a > a; sync a");
+    let page = dir.path().join("mine.html").display().to_string();
+    std::fs::write(&page, "<!doctype html>\n<title>mine</title>").unwrap();
+    for (more, words) in [
+        (["--html", &page], "mine.html"),
+        (["--fs", "xfs"], "the log says that it is ext4"),
+        (["--results", &log], "this is the log"),
+    ] {
+        let output = iopath(&[&["crash", "explore", &log], &more[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+        assert!(text(&output.stderr).contains(words), "{}", shown(&output));
+    }
+    assert!(std::fs::read_to_string(&page).unwrap().contains("mine"));
+    let report = dir.path().join("report.html").display().to_string();
+    for _ in 0..2 {
+        let (code, found) = explore(&log, &["--html", &report]);
+        assert_eq!(code, Some(0), "{found}");
+    }
+}
+
+/// Runs an exploration with a program in front of those of `$PATH`.
+fn explore_with(dir: &Path, name: &str, script: &str, args: &[&str]) -> Output {
+    let path = dir.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    let folders = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
+    Command::new(IOPATH).args(args).env("PATH", folders).output().unwrap()
+}
+
+/// An e2fsck that fails itself was said to have found damage.
+#[test]
+fn a_judge_that_fails_is_no_finding() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "echo a > a; sync a");
+    for script in ["exit 8", "kill -9 $$"] {
+        let args = ["crash", "explore", &log, "--outside", "1"];
+        let output = explore_with(dir.path(), "e2fsck", script, &args);
+        assert_eq!(output.status.code(), Some(2), "{script}: {}", shown(&output));
+        assert!(text(&output.stderr).contains("e2fsck"), "{}", shown(&output));
+    }
+}
+
+/// A script was not known by its content where its interpreter is in no folder of `$PATH`.
+#[test]
+fn results_are_those_of_one_script() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "echo a > a; sync a");
+    let place = |name: &str| dir.path().join(name).display().to_string();
+    let [shell, script, results] = ["shell", "script", "r.jsonl"].map(place);
+    std::os::unix::fs::symlink("/bin/sh", &shell).unwrap();
+    let args = ["crash", "explore", &log, "--results", &results, "--", &shell, &script];
+    for (content, code) in [("exit 0", 0), ("exit 1", 2)] {
+        std::fs::write(&script, content).unwrap();
+        let output = iopath(&args);
+        assert_eq!(output.status.code(), Some(code), "{}", shown(&output));
+    }
 }

@@ -121,8 +121,8 @@ fn a_recording_ends_with_its_command() {
     let held = std::fs::File::open(mounted.trim()).unwrap();
     testkit::judge::run_ok("kill", &[&"-TERM", &child.id().to_string()]);
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(125), "{}", shown(&output));
-    assert!(shown(&output).contains("busy"), "{}", shown(&output));
+    assert_eq!(output.status.code(), Some(143), "{}", shown(&output));
+    assert!(shown(&output).contains("the log ends before the unmount"), "{}", shown(&output));
     drop(held);
     assert!(empty());
     assert!(crash::Log::open(Path::new(&log)).unwrap().len() > 4);
@@ -188,7 +188,7 @@ fn the_kernels_ext4_and_xfs_are_recorded_and_recovered_by_both() {
             assert!(!findings.is_empty(), "{torn}");
             for finding in findings {
                 let message = finding["message"].as_str().unwrap();
-                assert!(message.contains("torn between its two sectors"), "{finding}");
+                assert!(message.contains("torn between its sectors"), "{finding}");
             }
         }
     }
@@ -335,10 +335,11 @@ fn a_blank_disk_gets_its_file_system_from_a_client() {
 }
 
 /// The ways of `crates/crash/tests/saving.rs`, as commands.
-const WAYS: [(&str, &str); 7] = [
+const WAYS: [(&str, &str); 8] = [
     ("truncate, write", "put f"),
     ("truncate, write, fsync", "put f; sync f"),
     ("temp, rename", "put t; mv t f"),
+    ("temp, rename, fsync of the directory", "put t; mv t f; sync ."),
     ("temp, fsync, rename", "put t; sync t; mv t f"),
     ("temp, fsync, rename, fsync of the directory", "put t; sync t; mv t f; sync ."),
     ("rename to backup, write, fsync", "mv f f~; put f; sync f"),
@@ -365,6 +366,7 @@ if ! test -e f; then kind=missing
 elif ! test -s f; then kind=empty
 elif is o; then kind=old
 elif is n; then kind=new
+elif is '\0'; then kind=zeros
 else kind=part; fi
 echo "$when $kind" >> "$SEEN"
 "#;
@@ -394,7 +396,7 @@ fn saved_so(
     assert!(explored.status.success(), "{}", shown(&explored));
     let seen = std::fs::read_to_string(seen).unwrap();
     let kinds = |when: &str| {
-        let kinds = ["missing", "empty", "part", "new", "old"].into_iter();
+        let kinds = ["missing", "empty", "zeros", "part", "new", "old"].into_iter();
         let kinds = kinds.filter(|kind| seen.lines().any(|line| line == format!("{when} {kind}")));
         kinds.collect::<Vec<_>>().join(", ")
     };
@@ -411,7 +413,10 @@ fn what_the_kernels_file_systems_leave_of_a_saved_file() {
     let dir = tempfile::tempdir().unwrap();
     if std::env::var_os("IOPATH_CRASH_SAVING").is_none() {
         let few = ["--all-subsets", "0", "--samples", "0", "--singles", "2"];
-        let row = saved_so(dir.path(), "ext4", WAYS[4], "0", few);
+        let way = WAYS
+            .into_iter()
+            .find(|(name, _)| name.ends_with("fsync, rename, fsync of the directory"));
+        let row = saved_so(dir.path(), "ext4", way.unwrap(), "0", few);
         assert!(row.ends_with("| new |"), "{row}");
         return;
     }
@@ -434,4 +439,44 @@ fn what_the_kernels_file_systems_leave_of_a_saved_file() {
         rows.join("\n")
     );
     std::fs::write(page, format!("{before}{begin}\n\n{table}\n{end}{after}")).unwrap();
+}
+
+/// Tasks that sync new files at the same time; each is marked when it is durable.
+const SYNC_AT_ONCE: &str = r#"
+import os, threading
+marks = open(os.environ["IOPATH_CRASH_MARKS"], "wb", 0)
+def work(task):
+    for number in range(15):
+        name = f"d/{task}-{number}"
+        file = os.open(name, os.O_CREAT | os.O_WRONLY)
+        os.write(file, b"x" * 100)
+        os.fsync(file)
+        os.close(file)
+        marks.write(f"have {name}\n".encode())
+os.mkdir("d")
+tasks = [threading.Thread(target=work, args=(task,)) for task in range(8)]
+[task.start() for task in tasks]
+[task.join() for task in tasks]
+"#;
+
+/// Linux writes several checkpoints of XFS into one record of the log. Of what two of them change
+/// recovery brought in the first only: files that were synced were gone, and inodes damaged.
+#[test]
+fn what_tasks_sync_at_once_is_recovered() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = "while read _ name; do test -s $name || { echo lost: $name; exit 1; }; done < \
+                 $IOPATH_CRASH_MARKS";
+    for fs in ["xfs", "ext4"] {
+        let log = dir.path().join(fs).display().to_string();
+        let record = ["crash", "record", &log, "--kernel", "--fs", fs];
+        let output = iopath(&[&record[..], &["--", "python3", "-c", SYNC_AT_ONCE]].concat());
+        assert!(output.status.success(), "{}", shown(&output));
+        let few = ["--disk", "nvme-awun=4K", "--all-subsets", "0", "--samples", "0"];
+        let few = [&few[..], &["--singles", "1", "--outside", "50"]].concat();
+        let check = ["--", "sh", "-c", check];
+        let output = iopath(&[&["--json", "crash", "explore", &log], &few[..], &check].concat());
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{fs}: {found:#}");
+        assert!(found["judged"].as_u64() > Some(200), "{found:#}");
+    }
 }

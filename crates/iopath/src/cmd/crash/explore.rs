@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use base::Nanos;
 use clap::Args;
 use crash::explore::State;
@@ -95,6 +96,10 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = Options::TIMEOUT,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) timeout: u32,
+    /// Checks that run at the same time, each in a directory of its own; 0: one for each processor
+    #[arg(short = 'j', long, value_name = "NUMBER", default_value_t = 0,
+        value_parser = parse_jobs)]
+    jobs: usize,
     /// Compare with what the recorded calls guarantee, by the rules posix, ext4 or xfs
     #[arg(long, value_name = "RULES")]
     pub(super) oracle: Option<Rules>,
@@ -148,7 +153,10 @@ pub(super) enum Recover {
 }
 
 /// How a report begins: only one is written over.
-const PAGE_BEGINS: &[u8] = b"<!doctype";
+const PAGE_BEGINS: &[u8] = b"<!doctype html><!-- iopath crash -->";
+
+/// Checks that may run at the same time.
+const JOBS_MAX: usize = 1024;
 
 /// Exit status where states are wrong.
 pub const FOUND: u8 = 1;
@@ -181,6 +189,11 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     });
     let page = page.transpose()?;
     let command = words::resolved(&options.check)?;
+    if let Some(path) = &options.results
+        && same_file(path, &options.log)
+    {
+        bail!("--results {}: this is the log", path.display());
+    }
     let mut results = match &options.results {
         Some(path) => Some(Results::open(app, path, plan(&log, kind, options, &command)?, &shard)?),
         None => None,
@@ -230,7 +243,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 fn kind_of(log: &Log, options: &Options) -> Result<Kind> {
     let named = &log.header().file_system;
     match (options.fs, named.as_str()) {
-        (Some(kind), _) => Ok(kind),
+        (Some(kind), Header::UNKNOWN) => Ok(kind),
+        (Some(kind), named) if kind.to_string() == named => Ok(kind),
+        (Some(kind), named) => bail!("--fs {kind}: the log says that it is {named}"),
         (None, Header::UNKNOWN) => {
             let end = crash::explore::medium(log, &Cut::clean(log.len()))?;
             Kind::of(&end)?.context(
@@ -240,6 +255,12 @@ fn kind_of(log: &Log, options: &Options) -> Result<Kind> {
         }
         (None, named) => named.parse().map_err(|error| anyhow::anyhow!("{error}")),
     }
+}
+
+/// Two names of one file that exists.
+fn same_file(one: &Path, other: &Path) -> bool {
+    let place = |path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    place(one).is_some_and(|found| Some(found) == place(other))
 }
 
 /// The marks of a log, where one is not among them.
@@ -268,6 +289,7 @@ fn exploration(kind: Kind, options: &Options, results: Option<&Results>) -> Expl
         outside: options.outside,
         fold: !options.no_fold,
         by_kernel: options.by_kernel(kind),
+        jobs: options.jobs,
         ..Exploration::new(kind)
     }
 }
@@ -307,6 +329,15 @@ pub fn parse_findings(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("not a number from 1 to {KINDS_MAX}"))
 }
 
+/// A number of checks that run at the same time.
+///
+/// # Errors
+/// It is no number, or too large for threads.
+fn parse_jobs(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number <= JOBS_MAX);
+    number.ok_or_else(|| format!("not a number from 0 to {JOBS_MAX}"))
+}
+
 /// That there are kinds of findings which are not shown.
 pub fn further(outcome: &Outcome) -> Option<String> {
     let (all, further) = (outcome.kinds.len(), outcome.further);
@@ -327,6 +358,8 @@ fn explore(
     let mut failed = None;
     let shown = app.out.progress("states");
     let outcome = crash::explore(log, exploration, judge, &mut |outcome| {
+        // What a signal has ended is no verdict.
+        interrupt::unless_ended(|| ());
         let (wrong, kinds) = (outcome.wrong, outcome.kinds.len());
         let message = format!("{}, {wrong} wrong in {kinds} ways", outcome.judged);
         shown.count(message, outcome.entries as f64 / log.len().max(1) as f64);

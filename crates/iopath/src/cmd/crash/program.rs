@@ -43,6 +43,9 @@ const MARK: usize = 32 << 10;
 /// How long its output is waited for before its end is looked for.
 const STEP: Duration = Duration::from_millis(100);
 
+/// A shell's exit status is above this where a signal has ended a command.
+const SIGNALLED: i32 = 128;
+
 /// Runs a program for each tree and its marks; equal ones once.
 pub struct Program {
     /// The program and its arguments.
@@ -80,6 +83,7 @@ impl Program {
     }
 
     /// Runs the check. `alone`: no other one runs meanwhile.
+    #[allow(clippy::disallowed_methods, reason = "a program of the host runs in the host's time")]
     fn run(&self, tree: &Path, marks: &Path, state: &State, alone: bool) -> Result<(), Refusal> {
         let failed = |error: std::io::Error| self.cannot_run(&error);
         // A pipe: what opens /dev/stderr cannot open a socket.
@@ -104,6 +108,12 @@ impl Program {
         let waited = self.wait(&mut child, &mut ours);
         orphans::end(marks, alone);
         let (said, status) = waited.map_err(failed)?;
+        if status.is_some_and(|status| status.signal().is_some() || status.code() > Some(SIGNALLED))
+        {
+            // Who ends the job signals us as well, a moment before or after.
+            std::thread::sleep(STEP);
+        }
+        interrupt::unless_ended(|| ());
         let mut lines = said.rsplit(|byte| matches!(byte, b'\n' | b'\r'));
         let last = lines.find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
         let last = printable(&last[..last.len().min(LINE)]);
@@ -132,7 +142,7 @@ impl Program {
         child: &mut Child,
         output: &mut PipeReader,
     ) -> std::io::Result<(Vec<u8>, Option<ExitStatus>)> {
-        let end = Instant::now() + self.limit;
+        let (mut left, mut before) = (self.limit, Instant::now());
         let (mut said, mut part) = (Vec::new(), [0; 4096]);
         let keep = |said: &mut Vec<u8>, part: &[u8]| {
             if said.len() + part.len() > 2 * OUTPUT {
@@ -142,7 +152,9 @@ impl Program {
         };
         let mut open = true;
         let status = loop {
-            let left = end.saturating_duration_since(Instant::now());
+            // Time in which everything was stopped is not the check's.
+            let passed = before.elapsed().min(2 * STEP);
+            (left, before) = (left.saturating_sub(passed), Instant::now());
             if let Some(status) = child.try_wait()?
                 && !open
             {

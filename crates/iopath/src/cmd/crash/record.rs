@@ -17,7 +17,7 @@ use crash::watch::Watched;
 use crash::{Header, Kind, MountOptions, Recorder};
 use device::{FaultDevice, MemoryDevice};
 use fuse::{Access, Mount, Stop};
-use rt::Cx;
+use rt::{Cx, SpinLock};
 use rustix::process::{getegid, geteuid};
 use serde_json::json;
 use vfs::SetAttr;
@@ -133,7 +133,7 @@ fn record(app: &mut App, options: &Options) -> Result<ExitCode> {
         file_system: kind.to_string(),
         command: shown.join(" "),
         faults: options.fault.iter().map(ToString::to_string).collect(),
-        mount_options: promising_less(&mounting),
+        mount_options: mounting.promising_less(),
         ..Header::default()
     };
     let recorder = Recorder::new(app.cx, device, Box::new(BufWriter::new(log)), header)?;
@@ -145,6 +145,7 @@ fn record(app: &mut App, options: &Options) -> Result<ExitCode> {
         passing: passing.clone(),
         adopting: Arc::new(Adopting::begin()?),
         begins,
+        left: Arc::new(SpinLock::named("what is left mounted", None)),
     };
     let status = match options.kernel {
         true => kernel::record(app.cx, &recorder, kind, &scratch, &run)?,
@@ -153,6 +154,9 @@ fn record(app: &mut App, options: &Options) -> Result<ExitCode> {
     let entries = recorder.len();
     recorder.finish().with_context(|| path.display().to_string())?;
     report(app, options, entries, &path)?;
+    if let Some(why) = run.left.lock_irq().as_ref() {
+        app.out.note(format!("the log ends before the unmount: {why}"));
+    }
     if let Some(url) = remote {
         place::put_file(app, url, &path)
             .with_context(|| format!("the log is kept as {}", path.display()))?;
@@ -162,12 +166,6 @@ fn record(app: &mut App, options: &Options) -> Result<ExitCode> {
         app.out.note(format!("{signal}: the log holds what was done until then"));
     }
     Ok(ExitCode::from(passing.status(status)))
-}
-
-/// The options with which ext4 promises less than it does by itself.
-fn promising_less(mounting: &MountOptions) -> Vec<String> {
-    let renamed = (!mounting.ext4.auto_da_alloc).then(|| "noauto_da_alloc".to_owned());
-    renamed.into_iter().collect()
 }
 
 /// Writes the log now and then while it is recorded.
@@ -245,7 +243,8 @@ fn ours(
     if options.no_unmount {
         fs.shutdown_hard();
     } else {
-        let done = fs.unmount(cx);
+        // By itself it commits sooner or later: what nobody synced may be lost then.
+        let done = fs.commit(cx).and(fs.unmount(cx));
         // With faults it may be what fails; the log is good all the same.
         let done = if options.fault.is_empty() { done } else { Ok(()) };
         done.map_err(|errno| anyhow!("writing out when the command had ended: {errno}"))?;
@@ -265,6 +264,8 @@ pub(super) struct Run<'a> {
     pub(super) adopting: Arc<Adopting>,
     /// The command begins: the log takes the place of an older one.
     pub(super) begins: Arc<AtomicBool>,
+    /// Why the kernel's file system is still mounted.
+    pub(super) left: Arc<SpinLock<Option<String>>>,
 }
 
 impl Run<'_> {

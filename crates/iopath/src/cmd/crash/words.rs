@@ -42,8 +42,8 @@ pub fn resolved(words: &[OsString]) -> Result<Vec<OsString>> {
     Ok(std::iter::once(program.into()).chain(words[1..].iter().cloned()).collect())
 }
 
-/// A hash of what a command runs that may change below its name: its program, or, where that is one
-/// of `$PATH`, the script that is its first argument with an absolute path; `none` without either.
+/// A hash of what a command runs that may change below its name: its program, unless that is one of
+/// `$PATH`, and the script that is its first argument with an absolute path; `none` without either.
 ///
 /// # Errors
 /// It cannot be read.
@@ -53,17 +53,23 @@ pub fn content(command: &[OsString]) -> Result<String> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let of_the_host = std::env::split_paths(&folders).any(|path| Some(&*path) == folder);
     let is_script = |word: &&OsString| Path::new(word).is_absolute() && Path::new(word).is_file();
-    let file = if of_the_host { arguments.iter().find(is_script) } else { Some(program) };
-    let Some(path) = file else { return Ok("none".to_owned()) };
+    let own = (!of_the_host).then_some(program);
+    let files: Vec<_> = own.into_iter().chain(arguments.iter().find(is_script)).collect();
+    if files.is_empty() {
+        return Ok("none".to_owned());
+    }
     let mut hash = Xxh3::new();
-    let mut file = File::open(path).with_context(|| path.display().to_string())?;
-    let mut part = vec![0; 64 << 10];
-    loop {
-        match file.read(&mut part).with_context(|| path.display().to_string())? {
-            0 => return Ok(format!("{:016x}", hash.digest())),
-            len => hash.update(&part[..len]),
+    for path in files {
+        let mut file = File::open(path).with_context(|| path.display().to_string())?;
+        let mut part = vec![0; 64 << 10];
+        loop {
+            match file.read(&mut part).with_context(|| path.display().to_string())? {
+                0 => break,
+                len => hash.update(&part[..len]),
+            }
         }
     }
+    Ok(format!("{:016x}", hash.digest()))
 }
 
 /// Bytes of a script in which Linux looks for its interpreter.
