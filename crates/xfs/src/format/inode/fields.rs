@@ -76,7 +76,7 @@ pub fn corrected(raw: &RawInode, ino: Ino, geometry: &Geometry) -> (RawInode, Ve
         must_be!(di_ctime, narrow(raw.di_ctime.get()));
         must_be!(di_crtime, narrow(raw.di_crtime.get()));
     }
-    if raw.di_forkoff == 0 && ![0, ForkFormat::Extents as u8].contains(&raw.di_aformat) {
+    if raw.di_forkoff == 0 && raw.di_aformat != ForkFormat::Extents as u8 {
         let (found, wanted) = (raw.di_aformat.into(), ForkFormat::Extents as u64);
         wrong.push(WrongField { name: "di_aformat", found, wanted });
         core.di_aformat = ForkFormat::Extents as u8;
