@@ -17,11 +17,8 @@ use crate::attr::xattr::Totals;
 use crate::format::checksum::stored_inode;
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::{BASE_SIZE, BLOCK_AREA};
-use crate::format::super_block::{BAD_BLOCKS_INO, RESIZE_INO, ROOT_INO};
+use crate::format::super_block::{BAD_BLOCKS_INO, JOURNAL_INO, QUOTA_INOS, RESIZE_INO, ROOT_INO};
 use crate::format::{At, CorruptKind, FileKind, Geometry, InodeFlags, InodeValues, RawInode};
-
-/// The inodes that are kept for quota of users and of groups.
-const QUOTA_INOS: [u32; 2] = [3, 4];
 
 /// What the later passes need to know of an inode.
 #[derive(Clone, Copy, Default, Debug)]
@@ -287,6 +284,10 @@ impl Checker<'_> {
         if QUOTA_INOS.contains(&ino) && !self.is_system(ino) {
             let detail = format!("{} bytes in an inode that no quota uses", values.size);
             self.findings.add(Rule::QuotaInode, at, detail);
+        } else if ino == JOURNAL_INO && !self.is_system(ino) {
+            let detail =
+                format!("{} bytes in the inode of a journal that is not there", values.size);
+            self.findings.add(Rule::JournalInode, at, detail);
         }
         if ino == RESIZE_INO && self.g.features.compat.contains(Compat::RESIZE_INODE) {
             return self.resize_inode(&values);

@@ -20,6 +20,8 @@ pub const SUPER_SIZE: usize = 1024;
 pub const MAGIC: u16 = 0xef53;
 /// The inode whose blocks are bad ones.
 pub const BAD_BLOCKS_INO: u32 = 1;
+/// The inodes that are kept for quota of users and of groups.
+pub const QUOTA_INOS: [u32; 2] = [3, 4];
 /// The root directory's inode.
 pub const ROOT_INO: u32 = 2;
 /// The boot loader's inode.

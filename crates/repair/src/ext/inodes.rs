@@ -6,7 +6,7 @@ use block::DeviceError;
 use ext4::Rule;
 use ext4::format::checksum::{INODE_CHECKSUM_HI, INODE_CHECKSUM_LO, clear_inode, stored_inode};
 use ext4::format::inode::BASE_SIZE;
-use ext4::format::super_block::{BAD_BLOCKS_INO, RESIZE_INO, ROOT_INO};
+use ext4::format::super_block::{BAD_BLOCKS_INO, JOURNAL_INO, QUOTA_INOS, RESIZE_INO, ROOT_INO};
 use ext4::format::{FileKind, GroupFlags, InodeFlags, InodeValues};
 
 use super::map::Map;
@@ -208,7 +208,9 @@ impl Fs<'_> {
             (slot, trusted) = (old, true);
             values = InodeValues::read(&slot, &self.g);
         }
-        if !values.may_be_of(ino, &self.g) {
+        let unused = QUOTA_INOS.contains(&ino) && !self.g.quota_inos.contains(&ino)
+            || ino == JOURNAL_INO && self.g.journal_ino != ino;
+        if !values.may_be_of(ino, &self.g) || unused && values.links > 0 {
             return self.misplaced(ino);
         }
         if ino == RESIZE_INO || system && values.links == 0 {

@@ -27,6 +27,9 @@ fn bytes_of(base: &[u8], change: impl FnOnce(&mut RawSuper)) -> Vec<u8> {
 const VOTERS: u32 = 64;
 /// How far the start of a device is searched for a copy at an unusual place.
 const SEARCH_MAX: u64 = 512 << 20;
+/// What speaks for a superblock in another block than its own at the least, less one: it may be of
+/// a file system inside of a file.
+const MOVED_LEAST: u32 = 3;
 /// The groups whose copies are tried first.
 const COPIES: &[u64] = &[1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
 
@@ -252,20 +255,25 @@ fn best_copy(view: &mut View<'_>, least: u32) -> Result<Option<(u64, Vec<u8>)>, 
         let size = 1024u64 << log;
         for group in COPIES {
             let place = (u64::from(log == 0) + group * size * 8) * size;
-            consider(view, place, &mut best)?;
+            consider(view, place, false, &mut best)?;
         }
     }
-    if best.is_none() {
-        for place in (1..bytes.min(SEARCH_MAX) / 1024).map(|kib| kib * 1024) {
-            consider(view, place, &mut best)?;
+    for moved in [false, true] {
+        if best.is_none() {
+            for place in (1..bytes.min(SEARCH_MAX) / 1024).map(|kib| kib * 1024) {
+                consider(view, place, moved, &mut best)?;
+            }
         }
     }
     Ok(best.filter(|(score, ..)| *score > least).map(|(_, block, bytes)| (block, bytes)))
 }
 
+/// Takes what lies at a place if it is a copy and better than the best so far; where the first one
+/// may have `moved` to another block, that counts as one if the descriptors and the root fit it.
 fn consider(
     view: &mut View<'_>,
     place: u64,
+    moved: bool,
     best: &mut Option<(u32, u64, Vec<u8>)>,
 ) -> Result<(), DeviceError> {
     let end = view.blocks() * view.block_size() as u64;
@@ -276,16 +284,16 @@ fn consider(
     let Ok(g) = parse(&bytes) else { return Ok(()) };
     let raw = RawSuper::read(&bytes).expect("1024 bytes");
     let group = u32::from(raw.s_block_group_nr.get());
-    if group == 0
-        || group >= g.groups_count
-        || g.group_first_block(group) * u64::from(g.block_size) != place
-    {
+    let size = u64::from(g.block_size);
+    let in_place = group > 0 && g.group_first_block(group) * size == place;
+    if group >= g.groups_count || in_place == moved || group > 0 && moved {
         return Ok(());
     }
     // Where the start of the device is gone, only the copy of the table beside it speaks.
     let score = score(view, &bytes, 0)?.max(score(view, &bytes, group)?);
-    if score > 0 && best.as_ref().is_none_or(|(known, ..)| score > *known) {
-        *best = Some((score, g.group_first_block(group), bytes));
+    let least = if moved { MOVED_LEAST } else { 0 };
+    if score > least && best.as_ref().is_none_or(|(known, ..)| score > *known) {
+        *best = Some((score, place / size, bytes));
     }
     Ok(())
 }
