@@ -15,7 +15,7 @@ use std::sync::Arc;
 use base::{Page, Sector};
 use block::{BioFlags, DeviceError, Queue};
 use ext4::format::RawSuper;
-use rt::Cx;
+use rt::{Cx, Meter};
 use sha2::{Digest, Sha256};
 
 use crate::plan::{Change, Plan};
@@ -104,9 +104,15 @@ pub struct UndoFile {
     superblock: u64,
     target: String,
     changes: Vec<Change>,
+    meter: Meter,
 }
 
 impl UndoFile {
+    /// Blocks that are written are counted there.
+    pub fn set_meter(&mut self, meter: Meter) {
+        self.meter = meter;
+    }
+
     /// Makes the undo file of a plan for a device; afterwards it is durable, its name included.
     /// `path` must not exist.
     ///
@@ -127,6 +133,7 @@ impl UndoFile {
             superblock: plan.superblock,
             target: of.target.to_string(),
             changes: plan.changes.clone(),
+            meter: Meter::default(),
         };
         let stored = made.store().and_then(|()| sync_parent(path));
         if let Err(error) = stored {
@@ -211,7 +218,8 @@ impl UndoFile {
         let name = area.get(2..2 + usize::from(u16::from_le_bytes([area[0], area[1]])));
         let target = String::from_utf8_lossy(name.unwrap_or_default()).into_owned();
         let device_bytes = number(32);
-        Ok(UndoFile { file, state, id, device_bytes, superblock, target, changes })
+        let meter = Meter::default();
+        Ok(UndoFile { file, state, id, device_bytes, superblock, target, changes, meter })
     }
 
     /// What was done so far.
@@ -309,19 +317,33 @@ impl UndoFile {
     /// The image is neither old nor new, or its device fails.
     pub(crate) fn write_new(&mut self, cx: &mut Cx, queue: &Arc<Queue>) -> Result<(), UndoError> {
         self.compare(cx, queue, false)?;
+        self.write_all(cx, queue, "writing", |change| &change.new)?;
+        Ok(self.set_state(State::Applied)?)
+    }
+
+    /// Writes the superblock with the mark, everything else, the superblock without it; a flush
+    /// follows each.
+    fn write_all(
+        &self,
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        what: &'static str,
+        content: fn(&Change) -> &[u8],
+    ) -> Result<(), UndoError> {
+        self.meter.begin(what, self.changes.len() as u64);
         if let Some((change, bytes)) = self.marked() {
             write(cx, queue, change.offset, &bytes)?;
             queue.flush(cx)?;
         }
-        for change in self.changes.iter().filter(|change| change.offset != self.superblock) {
-            write(cx, queue, change.offset, &change.new)?;
+        for last in [false, true] {
+            let is_now = |change: &&Change| (change.offset == self.superblock) == last;
+            for change in self.changes.iter().filter(is_now) {
+                write(cx, queue, change.offset, content(change))?;
+                self.meter.add(1);
+            }
+            queue.flush(cx)?;
         }
-        queue.flush(cx)?;
-        for change in self.changes.iter().filter(|change| change.offset == self.superblock) {
-            write(cx, queue, change.offset, &change.new)?;
-        }
-        queue.flush(cx)?;
-        Ok(self.set_state(State::Applied)?)
+        Ok(())
     }
 
     /// Puts the old content back, byte for byte. May be repeated where it was cut. Parks.
@@ -334,18 +356,7 @@ impl UndoFile {
         }
         self.compare(cx, queue, self.state == State::Applied)?;
         self.set_state(State::Undoing)?;
-        if let Some((change, bytes)) = self.marked() {
-            write(cx, queue, change.offset, &bytes)?;
-            queue.flush(cx)?;
-        }
-        for change in self.changes.iter().filter(|change| change.offset != self.superblock) {
-            write(cx, queue, change.offset, &change.old)?;
-        }
-        queue.flush(cx)?;
-        for change in self.changes.iter().filter(|change| change.offset == self.superblock) {
-            write(cx, queue, change.offset, &change.old)?;
-        }
-        queue.flush(cx)?;
+        self.write_all(cx, queue, "writing what was there", |change| &change.old)?;
         Ok(self.set_state(State::Undone)?)
     }
 }

@@ -4,7 +4,7 @@ mod support;
 mod xfs_support;
 
 use base::Rng;
-use block::DeviceInfo;
+use block::{Device, DeviceInfo};
 use device::{MemoryDevice, RecordDevice};
 use repair::undo::{Repaired, State, UndoFile};
 use std::path::Path;
@@ -167,4 +167,30 @@ fn undo_is_refused_where_it_would_harm() {
     std::fs::write(&path, bytes).expect("write");
     let error = UndoFile::open(&path).err().expect("damaged").to_string();
     assert_eq!(error, "no sound undo file: its records do not fit their digest");
+}
+
+/// Goal: who writes a repair, or takes it back, reports how far he has come.
+#[test]
+fn writing_is_reported() {
+    let mut image = KINDS[0].image().snapshot();
+    image[1080] ^= 1;
+    let device = Arc::new(MemoryDevice::from_image(&image));
+    let plan = plan(&device).expect("a plan");
+    let dir = tempfile::tempdir().expect("a directory");
+    let of = Repaired { target: "disk.img", device_bytes: device.info().bytes() };
+    let path = dir.path().join("undo");
+    let mut undo = UndoFile::create(&path, [3; 16], &of, &plan).expect("undo file");
+    for what in ["writing", "writing what was there"] {
+        let (meter, steps) = testkit::steps::recorded();
+        undo.set_meter(meter);
+        rt::testing::world(|cx| {
+            let queue = queue(cx, device.clone());
+            match what {
+                "writing" => repair::apply(cx, &queue, &mut undo).expect("apply"),
+                _ => undo.undo(cx, &queue).expect("undo"),
+            }
+        });
+        steps.assert_whole(&[what]);
+    }
+    assert!(device.snapshot() == image, "as it was");
 }

@@ -42,7 +42,11 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     };
     let target = TargetPath::parse(&target)?.target;
     let storage = Storage::open(app, &target, true)?;
-    undo.undo(app.cx, &storage.queue).with_context(|| target.to_string())?;
+    let progress = app.out.progress("undoing");
+    undo.set_meter(progress.meter());
+    let undone = undo.undo(app.cx, &storage.queue);
+    progress.finish();
+    undone.with_context(|| target.to_string())?;
     let blocks = undo.blocks();
     if app.out.json {
         let target = target.to_string();

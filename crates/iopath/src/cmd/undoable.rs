@@ -43,7 +43,10 @@ pub fn apply(
     let of = Repaired { target: &name, device_bytes: storage.bytes() };
     let made = UndoFile::create(&path, app.cx.random_uuid(), &of, plan);
     let mut undo = made.with_context(named)?;
+    let progress = app.out.progress("changing");
+    undo.set_meter(progress.meter());
     let applied = repair::apply(app.cx, &storage.queue, &mut undo);
+    progress.finish();
     applied.with_context(|| format!("{target}: cut; run it again, or iopath undo {path:?}"))?;
     Ok((undo, path))
 }
