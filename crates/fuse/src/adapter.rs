@@ -65,6 +65,8 @@ pub(crate) struct Adapter {
     /// The kernel checks permissions.
     pub checked: bool,
     pub shared: bool,
+    /// The kernel reports every open and close.
+    pub opens: bool,
     /// How long the kernel may keep names and attributes, seconds.
     pub keep: u64,
     /// The same of names: the kernel compares them by their bytes, and would keep one whose
@@ -99,6 +101,7 @@ impl Adapter {
             fakeroot: options.fakeroot,
             checked: options.is_checked(),
             shared: options.shared,
+            opens: options.reports_opens(),
             keep: options.keep_seconds(),
             keep_names,
             seeks: Seeks::new(),

@@ -41,10 +41,12 @@ impl Handshake {
         if options.collects() {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
-        wanted |= match options.shared {
-            true => InitFlags::FUSE_AUTO_INVAL_DATA,
-            false => InitFlags::FUSE_NO_OPEN_SUPPORT,
-        };
+        if options.shared {
+            wanted |= InitFlags::FUSE_AUTO_INVAL_DATA;
+        }
+        if !options.reports_opens() {
+            wanted |= InitFlags::FUSE_NO_OPEN_SUPPORT;
+        }
         if options.is_checked() && !options.shared {
             wanted |= InitFlags::FUSE_POSIX_ACL;
         }

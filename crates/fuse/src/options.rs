@@ -53,6 +53,10 @@ pub struct Options {
     /// Others change the file system too, as on a server: the kernel asks again after
     /// [`Options::SHARED_SECONDS`], reports every open and close, and collects no writes.
     pub shared: bool,
+    /// The kernel reports every open and close, which costs each of them a request; always so on a
+    /// shared file system. Else a file system learns of the last close when the kernel forgets the
+    /// file.
+    pub opens: bool,
     /// What `df` and `mount` show as the source.
     pub source: String,
     /// Threads that serve requests, at least 2.
@@ -78,6 +82,7 @@ impl Default for Options {
             noexec: false,
             writeback: true,
             shared: false,
+            opens: false,
             source: "iopath".to_owned(),
             threads: 16,
             spin: Nanos::from_micros(50),
@@ -104,6 +109,11 @@ impl Options {
     /// changes them.
     pub(crate) fn keep_seconds(&self) -> u64 {
         if self.shared { Options::SHARED_SECONDS } else { 1 << 30 }
+    }
+
+    /// Whether the kernel reports opens and closes.
+    pub(crate) fn reports_opens(&self) -> bool {
+        self.shared || self.opens
     }
 
     /// Whether the kernel collects writes.

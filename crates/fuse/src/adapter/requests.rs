@@ -50,7 +50,7 @@ impl Adapter {
             op::UNLINK | op::RMDIR => self.take_away(cx, node, req),
             op::RENAME | op::RENAME2 => self.rename(cx, node, req),
             op::OPEN => self.open(cx, node, out),
-            op::RELEASE if self.shared => self.fs.release(cx, self.ino(node)),
+            op::RELEASE if self.opens => self.fs.release(cx, self.ino(node)),
             // Of a file that was made without a name before anything was opened: FORGET closes it.
             op::RELEASE => Ok(()),
             op::STATFS => self.statfs(cx, out),
@@ -254,6 +254,9 @@ impl Adapter {
             self.growing(cx, |cx| vfs::create_unnamed_in(cx, &*self.fs, &dir, node.clone()))?;
         out.push(self.entry_out(&attr));
         let _looked_up_just_now = self.nodes.pin(attr.ino);
+        if self.opens {
+            self.fs.open(cx, attr.ino)?;
+        }
         out.push(OpenOut { open_flags: FOPEN_KEEP_CACHE, ..OpenOut::default() });
         Ok(())
     }
@@ -287,14 +290,15 @@ impl Adapter {
         })
     }
 
-    /// The kernel opens by itself from now on, but on a shared file system.
+    /// The kernel opens by itself from now on, unless it is to report opens.
     fn open(&self, cx: &mut Cx, node: INodeNo, out: &mut Answer) -> Answered {
-        if !self.shared {
+        if !self.opens {
             return Err(Errno::ENOSYS);
         }
         self.fs.open(cx, self.ino(node))?;
-        // Without FOPEN_KEEP_CACHE: what another has written meanwhile is read.
-        out.push(OpenOut::default());
+        // On a shared file system what another has written meanwhile is read.
+        let open_flags = if self.shared { 0 } else { FOPEN_KEEP_CACHE };
+        out.push(OpenOut { open_flags, ..OpenOut::default() });
         Ok(())
     }
 

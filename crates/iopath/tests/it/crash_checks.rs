@@ -844,3 +844,22 @@ fn results_are_those_of_one_script() {
         assert_eq!(output.status.code(), Some(code), "{}", shown(&output));
     }
 }
+
+/// Closes did not come through FUSE: a file that was cut, written and closed was empty after the
+/// next commit.
+#[test]
+fn what_was_cut_is_written_out_when_it_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("run.log").display().to_string();
+    let program = "echo old > f; sync f .; echo new > f; sleep 0.2; echo g > g; sync g; \
+                   $IOPATH crash mark saved";
+    let check = "test -z \"$IOPATH_CRASH_LAST_MARK\" || grep -q new f || { cat f; exit 1; }";
+    for (fs, options) in [("ext4", &["-o", "dioread_lock"][..]), ("xfs", &[])] {
+        let record = ["crash", "record", &log, "--fs", fs, "--", "sh", "-c", program];
+        let output = iopath(&[options, &record].concat());
+        assert!(output.status.success(), "{}", shown(&output));
+        let more = ["--disk", "protected", "--", "sh", "-c", check];
+        let (code, found) = explore(&log, &more);
+        assert_eq!(code, Some(0), "{fs}: {found}");
+    }
+}

@@ -275,8 +275,10 @@ impl IomapFile for DataFile<'_> {
 
     fn truncate(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {
         let behind = self.fs.geometry().blocks_of(size);
+        let on_disk = self.inode.disk_size(cx);
         {
             let mut io = self.inode.io.lock(cx);
+            io.was_cut |= size < on_disk;
             io.forget(behind..u64::MAX);
             io.cut(size);
         }

@@ -90,7 +90,14 @@ impl DataFile<'_> {
     /// # Errors
     /// As [`DataFile::trim_ahead`].
     pub(crate) fn closed(&self, cx: &mut Cx) -> Result<(), Errno> {
-        let ahead = self.inode.io.lock(cx).ahead;
+        let (was_cut, ahead) = {
+            let mut io = self.inode.io.lock(cx);
+            (std::mem::take(&mut io.was_cut), io.ahead)
+        };
+        if was_cut && let Some(mapping) = self.inode.mapping_if_any() {
+            // The file keeps the error for its next fsync.
+            let _latched = mapping.clone().start_flush(cx);
+        }
         if !ahead || self.fs.write.is_none() {
             return Ok(());
         }

@@ -36,6 +36,8 @@ pub(crate) struct FileIo {
     pub(crate) done_end: u64,
     /// Blocks behind the end of the file were taken ahead of their content.
     pub ahead: bool,
+    /// It was cut: its content begins to be written when it is closed.
+    pub was_cut: bool,
     /// Times in the core are newer than those in the log.
     pub times_dirty: bool,
     /// Content was written that may be in the device's cache only.

@@ -217,10 +217,11 @@ fn ours(
     std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
     let marks = Marks::begin(cx, recorder, scratch.path("marks.socket"), scratch.path("marks"))?;
     // Each call reaches the file system when it is made: the log has the order of the program, and
-    // with faults a call fails itself. A command of root may become somebody else.
+    // with faults a call fails itself. At its last close a file is written out that was cut. A
+    // command of root may become somebody else.
     let access = if geteuid().is_root() { Access::Other } else { Access::Owner };
     let source = "iopath-crash".into();
-    let how = fuse::Options { source, access, writeback: false, ..fuse::Options::default() };
+    let how = fuse::Options { source, access, writeback: false, opens: true, ..Default::default() };
     let mount = Mount::new(cx, fs.clone(), &dir, &how, None)?;
     let mut command = run.command_in(&dir, &marks);
     let passing = run.passing.clone();
