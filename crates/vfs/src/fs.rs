@@ -46,6 +46,16 @@ pub struct FileRead<'a> {
     /// The answer, as that of [`FileSystem::read`].
     pub done: Result<usize, Errno>,
 }
+
+/// A byte of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FilePlace {
+    /// The file.
+    pub ino: Ino,
+    /// Bytes before it.
+    pub offset: u64,
+}
+
 /// A name of an inode, as the inode itself knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParentName {
@@ -401,6 +411,25 @@ pub trait FileSystem: Send + Sync {
         len: u64,
     ) -> Result<(), Errno> {
         let _ = (cx, from, to, len);
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// Exchanges `len` bytes of two files, or of two parts of one: afterwards each has what the
+    /// other had, and a crash leaves all of it done or nothing. None stands for all up to the ends
+    /// of both, from one offset on; then the sizes follow.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` the format cannot do that; `EINVAL` offsets or length are not whole blocks (the
+    /// length may be a part of one where both files end), a range ends behind its file, both
+    /// overlap, offsets differ without a length, or the files lie on different devices; `EISDIR`;
+    /// `EDQUOT`, `ENOSPC`, `EROFS`.
+    fn exchange_range(
+        &self,
+        cx: &mut Cx,
+        sides: [FilePlace; 2],
+        len: Option<u64>,
+    ) -> Result<(), Errno> {
+        let _ = (cx, sides, len);
         Err(Errno::EOPNOTSUPP)
     }
 

@@ -65,8 +65,8 @@ pub use attr::{
 pub use create::{create_in, create_unnamed_in};
 pub use file::{File, OpenFlags};
 pub use fs::{
-    FileRead, FileSystem, NAME_MAX, PATH_MAX, ParentName, XATTR_NAME_MAX, XATTR_SIZE_MAX,
-    check_name,
+    FilePlace, FileRead, FileSystem, NAME_MAX, PATH_MAX, ParentName, XATTR_NAME_MAX,
+    XATTR_SIZE_MAX, check_name,
 };
 pub use inode_cache::{CachedInode, InodeCache};
 pub use name_cache::{NAME_CACHED_MAX, NameCache};

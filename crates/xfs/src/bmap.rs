@@ -10,6 +10,7 @@ pub(crate) mod cow_fork;
 pub(crate) mod edit;
 #[cfg(test)]
 mod edit_tests;
+pub(crate) mod exchange;
 mod forks;
 mod realtime;
 mod shift;

@@ -3,6 +3,7 @@
 
 mod cow;
 mod delalloc;
+mod exchange;
 mod fallocate;
 mod fsync;
 mod ioend;
@@ -16,6 +17,7 @@ mod truncate;
 mod write;
 mod writeback;
 
+pub(crate) use exchange::exchange_file_ranges;
 pub(crate) use fsync::sync_all;
 pub(crate) use reflink::{FilePosition, clone_file_range};
 pub(crate) use write::close_content;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use vfs::RenameFlags;
+use vfs::{FilePlace, RenameFlags};
 
 use super::ls::join;
 use crate::app::{App, at};
@@ -18,7 +18,8 @@ use crate::target::TargetPath;
 #[command(after_help = "Examples:
   iopath mv disk.img:/etc/motd :/etc/motd.old
   iopath mv disk.img:/a :/b :/dir
-  iopath mv --exchange disk.img:/current :/next")]
+  iopath mv --exchange disk.img:/current :/next
+  iopath mv --exchange --content disk.img:/database :/database.new")]
 pub struct Options {
     /// What to move, then where to: TARGET:/path, later ones also :/path
     #[arg(required = true, num_args = 2.., value_name = "PLACE")]
@@ -29,6 +30,9 @@ pub struct Options {
     /// Exchange the two names
     #[arg(long, conflicts_with = "no_clobber")]
     exchange: bool,
+    /// Exchange what the two files hold, not their names (XFS with the feature exchange)
+    #[arg(long, requires = "exchange")]
+    content: bool,
 }
 
 /// Runs `mv`.
@@ -54,6 +58,14 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             bail!("{to}: is not a directory, and there are several names to move");
         }
         for from in from {
+            if options.content {
+                let sides = [&from.path, &to.path].map(|path| session.names.stat(app.cx, path));
+                let [one, two] = sides.map(|attr| attr.map_err(at(from)));
+                let sides = [one?.ino, two?.ino].map(|ino| FilePlace { ino, offset: 0 });
+                let done = session.fs.exchange_range(app.cx, sides, None);
+                done.map_err(at(format!("{from} and {to}")))?;
+                continue;
+            }
             let mut new = to.path.clone();
             if into {
                 let end = from.path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);

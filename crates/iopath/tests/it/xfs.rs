@@ -41,6 +41,8 @@ fn every_command_writes_xfs() {
     ok(&["touch", &at("/new/touched")]);
     ok(&["truncate", "--size", "100", &at("/new/moved")]);
     ok(&["-o", "logbsize=256k,wsync", "mkdir", &at("/new/synchronous")]);
+    let error = fails(&["mv", "--exchange", "--content", &at("/new/moved"), ":/new/touched"]);
+    assert!(error.contains("not supported"), "{error}");
     let error = fails(&["-o", "data=journal", "mkdir", &at("/refused")]);
     assert!(error.contains("is for ext2, ext3 and ext4"), "{error}");
     let error = fails(&["-o", "logbsize=48k", "mkdir", &at("/refused")]);
@@ -54,6 +56,29 @@ fn every_command_writes_xfs() {
     let diff = manifest::diff(&ours, &theirs);
     assert!(diff.is_empty(), "{diff}");
     assert_eq!(theirs[&b"new/moved"[..]].size, 100);
+}
+
+/// Goal: two files exchange their content by the command, and keep their names and owners.
+#[test]
+fn contents_are_exchanged() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let image = dir.path().join("disk.img").display().to_string();
+    for (name, size) in [("a", 300_000), ("b", 10)] {
+        std::fs::write(dir.path().join(name), vec![name.as_bytes()[0]; size]).expect("a file");
+    }
+    ok(&["mkfs", "-q", "-t", "xfs", "--compat", "7.2", "--size", "320M", &image]);
+    let at = |path: &str| format!("{image}:{path}");
+    for name in ["a", "b"] {
+        let from = dir.path().join(name).display().to_string();
+        ok(&["cp", &from, &at(&format!("/{name}"))]);
+    }
+    ok(&["chmod", "600", &at("/a")]);
+    ok(&["mv", "--exchange", "--content", &at("/a"), ":/b"]);
+    assert_eq!(ok(&["cat", &at("/a")]), "b".repeat(10));
+    assert_eq!(ok(&["cat", &at("/b")]), "a".repeat(300_000));
+    assert!(ok(&["stat", &at("/a")]).contains("0600"));
+    ok(&["check", &image]);
+    judge::xfs_repair(dir.path().join("disk.img").as_path()).expect("xfs_repair");
 }
 
 /// Goal: a realtime section by the command: made, filled, read back; it is named where it is

@@ -48,7 +48,7 @@ impl DataFile<'_> {
     }
 
     /// Says on the disk that the file may share blocks.
-    fn set_reflink(&self, cx: &mut Cx) -> Result<(), Errno> {
+    pub(super) fn set_reflink(&self, cx: &mut Cx) -> Result<(), Errno> {
         if self.inode.is_reflink(cx) {
             return Ok(());
         }

@@ -324,6 +324,11 @@ impl Features {
         self.ro_compat.contains(RoCompat::REFLINK)
     }
 
+    /// Whether the log may hold exchanges of file ranges.
+    pub fn exchange(&self) -> bool {
+        self.incompat.contains(Incompat::EXCHRANGE)
+    }
+
     /// Whether the AGI counts the blocks of the inode btrees.
     pub fn inobtcount(&self) -> bool {
         self.ro_compat.contains(RoCompat::INOBTCOUNT)

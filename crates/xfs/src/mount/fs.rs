@@ -7,8 +7,8 @@ use rt::Cx;
 use vfs::ParentName;
 use vfs::direct::Memory;
 use vfs::{
-    Attr, DirEntry, FallocMode, FileRead, FileSystem, FileType, NewNode, RenameFlags, SeekWhence,
-    SetAttr, StatFs, XattrFlags,
+    Attr, DirEntry, FallocMode, FilePlace, FileRead, FileSystem, FileType, NewNode, RenameFlags,
+    SeekWhence, SetAttr, StatFs, XattrFlags,
 };
 
 use crate::attr::parent::{self, ParentPointer};
@@ -281,6 +281,19 @@ impl FileSystem for Xfs {
         let (source, target) = (self.iget(cx, from.0)?, self.iget(cx, to.0)?);
         let source = FilePosition { inode: &source, offset: from.1 };
         file::clone_file_range(self, cx, source, FilePosition { inode: &target, offset: to.1 }, len)
+    }
+
+    fn exchange_range(
+        &self,
+        cx: &mut Cx,
+        sides: [FilePlace; 2],
+        len: Option<u64>,
+    ) -> Result<(), Errno> {
+        let [one, two] = &[self.iget(cx, sides[0].ino)?, self.iget(cx, sides[1].ino)?];
+        let [first, second] = sides.map(|side| side.offset);
+        let one = FilePosition { inode: one, offset: first };
+        let two = FilePosition { inode: two, offset: second };
+        file::exchange_file_ranges(self, cx, [one, two], len)
     }
 
     fn unshare_range(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<(), Errno> {

@@ -4,7 +4,6 @@
 //! the counters of the superblock are summed again, and an unmount record ends the log.
 //! `xfs_repair` does none of that: it can only discard a log.
 
-mod exchange;
 pub(crate) mod intents;
 #[cfg(test)]
 mod tests;

@@ -60,7 +60,14 @@ impl Trans {
     ) -> Result<()> {
         while !self.deferred.is_empty() || !pending.is_empty() {
             let finisher = finisher.clone().ok_or(XfsError::Answer(Errno::EOPNOTSUPP))?;
-            pending.extend(self.log_intents());
+            let new = self.log_intents();
+            match pending.front().map(|intent| &intent.work[0]) {
+                // A chain of any length: what a step has deferred is done before the next one.
+                Some(Work::Exchange(_)) => {
+                    new.into_iter().rev().for_each(|intent| pending.push_front(intent));
+                }
+                _ => pending.extend(new),
+            }
             let result = self.finish_first(cx, &*finisher, &mut pending);
             if let Err(error) = result {
                 self.log.force_shutdown("deferred work could not be carried out");

@@ -79,7 +79,7 @@ pub enum Work {
     /// A parent pointer changes (ATTRI). Only recovery meets it: here pointers change together with
     /// their names.
     Parent(Arc<ParentChange>),
-    /// Two files exchange ranges of their content (XMI). Only recovery meets it.
+    /// Two files exchange ranges of their content (XMI). Who defers it carries it out.
     Exchange(Arc<Exchange>),
 }
 

@@ -157,6 +157,12 @@ pub(crate) fn remap(geometry: &Geometry) -> LogReservation {
     LogReservation::new(inode(geometry) + map + trees + extents(geometry, 2 * changed)).times(4)
 }
 
+/// Exchanging a run of blocks between two files, each of which may cut an extent in two.
+pub(crate) fn exchange(geometry: &Geometry) -> LogReservation {
+    let remap = remap(geometry);
+    LogReservation { bytes: 2 * remap.bytes, ..remap }
+}
+
 /// Changing one of the realtime section's btrees in so many places, where there are any: the tree
 /// from its root, the blocks that it takes and gives back, its inode.
 fn section_trees(geometry: &Geometry, changes: u32) -> u32 {

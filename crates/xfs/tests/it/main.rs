@@ -12,6 +12,7 @@ mod data_world;
 mod direct;
 mod direct_bios;
 mod direct_reflink;
+mod exchange;
 mod external_log;
 mod features;
 mod file_data;

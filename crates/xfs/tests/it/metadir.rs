@@ -17,7 +17,7 @@ use xfs::{MountOptions, QuotaMode, Xfs};
 
 /// Options of mkfs.xfs 7.2.
 #[derive(Clone, Copy, Debug)]
-pub struct Made(&'static str);
+pub struct Made(pub &'static str);
 
 /// Quota of all kinds; the kernel makes the directory and its files at the first mount, and so do
 /// we.

@@ -5,6 +5,7 @@
 //! next intent.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{FsBlock, Ino};
@@ -12,14 +13,15 @@ use rt::{Cx, SpinLock};
 
 use crate::alloc::Space;
 use crate::attr::parent;
-use crate::bmap::Which;
+use crate::bmap::blocks::FileBlocks;
+use crate::bmap::exchange::{self, exchange_step};
+use crate::bmap::{Fork, Mapped, Which};
 use crate::error::Result;
 use crate::format::extent::Extent;
-use crate::format::inode::{Flags2, ForkFormat};
+use crate::format::inode::{Flags2, ForkFormat, InodeCore};
 use crate::format::log_item::{BMAP_ATTR_FORK, BMAP_UNWRITTEN, ItemKind, RmapOp};
 use crate::format::{AgExtent, At, CorruptKind, FsExtent, Owner, Section};
 use crate::log::recovery::Unfinished;
-use crate::mount::recovery::exchange::{ExchangedFile, exchange_step};
 use crate::trans::intent::{Exchange, ExchangeSide, ParentChange, Work};
 use crate::trans::{Finished, IntentFinisher, Trans, reservations};
 use crate::uncached::UncachedInode;
@@ -111,6 +113,33 @@ impl IntentFinisher for Finisher {
     }
 }
 
+/// A file whose content is exchanged, with its map.
+struct RecoveredFile {
+    inode: UncachedInode,
+    fork: Fork,
+}
+
+impl exchange::ExchangedFile for RecoveredFile {
+    fn lookup(&mut self, _: &mut Cx, range: Range<u64>) -> Result<Mapped> {
+        Ok(exchange::mapped(self.fork.extents.as_deref(), range))
+    }
+
+    fn edit<R>(
+        &mut self,
+        cx: &mut Cx,
+        space: &Space,
+        change: impl FnOnce(&mut Cx, &mut FileBlocks<'_, '_>) -> Result<R>,
+    ) -> Result<R> {
+        let reflink = self.inode.core.flags2.contains(Flags2::REFLINK);
+        let edit = &mut self.inode.edit(space, &mut self.fork, Which::Data);
+        change(cx, &mut FileBlocks { edit, reflink })
+    }
+
+    fn set(&mut self, _: &Cx, change: impl FnOnce(&mut InodeCore)) {
+        change(&mut self.inode.core);
+    }
+}
+
 impl Finisher {
     pub(crate) fn new(space: Arc<Space>) -> Finisher {
         Finisher { space, inodes: SpinLock::named("xfs recovered inodes", BTreeMap::new()) }
@@ -185,7 +214,7 @@ impl Finisher {
         };
         let mut left = *exchange;
         let done = exchange_step(cx, &self.space, trans, &mut files, &mut left);
-        for ExchangedFile { mut inode, fork } in files {
+        for RecoveredFile { mut inode, fork } in files {
             inode.store(Which::Data, &fork);
             inode.log(trans);
             self.inodes.lock(cx).insert(inode.ino, inode);
@@ -197,7 +226,7 @@ impl Finisher {
         })
     }
 
-    fn exchanged_file(&self, cx: &mut Cx, side: &ExchangeSide) -> Result<ExchangedFile> {
+    fn exchanged_file(&self, cx: &mut Cx, side: &ExchangeSide) -> Result<RecoveredFile> {
         let inode = self.newest_image_of(cx, Ino(side.ino), side.generation)?;
         let fork = inode.whole_fork(cx, &self.space, Which::Data)?;
         let plain = matches!(fork.format, ForkFormat::Extents | ForkFormat::Btree);
@@ -207,7 +236,7 @@ impl Finisher {
                 .at(At::Inode(inode.ino))
                 .into());
         }
-        Ok(ExchangedFile { inode, fork })
+        Ok(RecoveredFile { inode, fork })
     }
 
     /// Puts an extent into a file's map, or takes it out; the reverse map follows.
