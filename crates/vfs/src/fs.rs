@@ -414,6 +414,22 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::EOPNOTSUPP)
     }
 
+    /// As [`FileSystem::clone_range`], where both ranges have the same bytes already; nobody sees
+    /// more than the space that becomes free. False, and nothing changed, where they differ.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::clone_range`]; `EINVAL` also where `to` ends before its range.
+    fn dedupe_range(
+        &self,
+        cx: &mut Cx,
+        from: FilePlace,
+        to: FilePlace,
+        len: u64,
+    ) -> Result<bool, Errno> {
+        let _ = (cx, from, to, len);
+        Err(Errno::EOPNOTSUPP)
+    }
+
     /// Exchanges `len` bytes of two files, or of two parts of one: afterwards each has what the
     /// other had, and a crash leaves all of it done or nothing. None stands for all up to the ends
     /// of both, from one offset on; then the sizes follow.

@@ -19,7 +19,7 @@ mod writeback;
 
 pub(crate) use exchange::exchange_file_ranges;
 pub(crate) use fsync::sync_all;
-pub(crate) use reflink::{FilePosition, clone_file_range};
+pub(crate) use reflink::{FilePosition, clone_file_range, dedupe_file_range};
 pub(crate) use write::close_content;
 
 use std::ops::Range;

@@ -145,8 +145,86 @@ pub(crate) fn clone_file_range(
     to: FilePosition<'_>,
     len: u64,
 ) -> Result<(), Errno> {
-    let (source, target) = (from, to);
-    let (from, to) = (source.inode, target.inode);
+    both_locked(fs, cx, [from, to], |cx| {
+        let file = DataFile::new(fs, to.inode);
+        let old = to.inode.size(cx);
+        let Some(stop) = clone_locked(fs, cx, from, to, len)? else { return Ok(()) };
+        file.stamp_times(cx);
+        match stop > old {
+            true => file.grown(cx, stop),
+            false => file.log_times(cx),
+        }
+    })
+}
+
+/// Lets `to` share a range of `from`'s blocks that has the same bytes: see
+/// [`vfs::FileSystem::dedupe_range`].
+///
+/// # Errors
+/// Those of [`vfs::FileSystem::dedupe_range`].
+pub(crate) fn dedupe_file_range(
+    fs: &Xfs,
+    cx: &mut Cx,
+    from: FilePosition<'_>,
+    to: FilePosition<'_>,
+    len: u64,
+) -> Result<bool, Errno> {
+    both_locked(fs, cx, [from, to], |cx| {
+        let inside = |cx: &Cx, place: FilePosition<'_>| {
+            place.offset.checked_add(len).is_some_and(|end| end <= place.inode.size(cx))
+        };
+        if len == 0 || !inside(cx, from) || !inside(cx, to) {
+            return if len == 0 { Ok(true) } else { Err(Errno::EINVAL) };
+        }
+        ends(fs, cx, [from, to], len)?;
+        if !same_bytes(cx, from, to, len)? {
+            return Ok(false);
+        }
+        clone_locked(fs, cx, from, to, len).map(|_| true)
+    })
+}
+
+/// Bytes that are compared at once.
+const COMPARED: u64 = 1 << 17;
+
+/// Whether two files, which are locked, have the same bytes in a range.
+fn same_bytes(
+    cx: &mut Cx,
+    one: FilePosition<'_>,
+    two: FilePosition<'_>,
+    len: u64,
+) -> Result<bool, Errno> {
+    let files = [one, two].map(|place| (place.inode.mapping(cx).clone(), place.offset));
+    let mut buffers = [vec![0; COMPARED.min(len) as usize], vec![0; COMPARED.min(len) as usize]];
+    let mut done = 0;
+    while done < len {
+        let count = COMPARED.min(len - done) as usize;
+        for ((mapping, offset), buffer) in files.iter().zip(&mut buffers) {
+            let mut got = 0;
+            while got < count {
+                let at = offset + done + got as u64;
+                match mapping.read(cx, at, &mut buffer[got..count])? {
+                    0 => return Ok(false),
+                    more => got += more,
+                }
+            }
+        }
+        if buffers[0][..count] != buffers[1][..count] {
+            return Ok(false);
+        }
+        done += count as u64;
+    }
+    Ok(true)
+}
+
+/// Works on two files, or one, that nobody else may change meanwhile.
+fn both_locked<R>(
+    fs: &Xfs,
+    cx: &mut Cx,
+    [from, to]: [FilePosition<'_>; 2],
+    work: impl FnOnce(&mut Cx) -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    let (from, to) = (from.inode, to.inode);
     if !fs.geometry().features.reflink() {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -156,29 +234,31 @@ pub(crate) fn clone_file_range(
     let first = (!same && from.ino < to.ino).then(|| from.lock_alone(cx)).transpose()?;
     let middle = DataFile::new(fs, to).begin_write(cx)?;
     let last = (!same && from.ino > to.ino).then(|| from.lock_alone(cx)).transpose()?;
-    let result = clone_locked(fs, cx, source, target, len);
+    let result = work(cx);
     drop((last, middle, first));
     result
 }
 
-fn clone_locked(
+/// Where the ranges of a clone end, in the source and in the target; None if they have no byte.
+///
+/// # Errors
+/// `EINVAL`, `EFBIG` what cannot be shared.
+fn ends(
     fs: &Xfs,
-    cx: &mut Cx,
-    source: FilePosition<'_>,
-    target: FilePosition<'_>,
+    cx: &Cx,
+    [source, target]: [FilePosition<'_>; 2],
     len: u64,
-) -> Result<(), Errno> {
-    let (from, offset) = (DataFile::new(fs, source.inode), source.offset);
-    let (to, target) = (DataFile::new(fs, target.inode), target.offset);
-    let bits = fs.geometry().block_bits;
-    let block = 1u64 << bits;
+) -> Result<Option<[u64; 2]>, Errno> {
+    let (from, to) = (DataFile::new(fs, source.inode), DataFile::new(fs, target.inode));
+    let (offset, target) = (source.offset, target.offset);
+    let block = 1u64 << fs.geometry().block_bits;
     let size = from.inode.size(cx);
     let len = if len == 0 { size.saturating_sub(offset) } else { len };
     let end = offset.checked_add(len).filter(|&end| end <= size).ok_or(Errno::EINVAL)?;
     let stop = target.checked_add(len).filter(|&end| end <= i64::MAX as u64);
     let stop = stop.ok_or(Errno::EFBIG)?;
     if len == 0 {
-        return Ok(());
+        return Ok(None);
     }
     // Half a block can be shared only where both files end in it.
     let whole = end.is_multiple_of(block) || (end == size && stop >= to.inode.size(cx));
@@ -188,6 +268,22 @@ fn clone_locked(
     if !offset.is_multiple_of(block) || !target.is_multiple_of(block) || !whole || !apart {
         return Err(Errno::EINVAL);
     }
+    Ok(Some([end, stop]))
+}
+
+/// Shares the range, and returns where it ends in the target; None if it has no byte.
+fn clone_locked(
+    fs: &Xfs,
+    cx: &mut Cx,
+    source: FilePosition<'_>,
+    target: FilePosition<'_>,
+    len: u64,
+) -> Result<Option<u64>, Errno> {
+    let Some([end, stop]) = ends(fs, cx, [source, target], len)? else { return Ok(None) };
+    let (from, offset) = (DataFile::new(fs, source.inode), source.offset);
+    let (to, target) = (DataFile::new(fs, target.inode), target.offset);
+    let bits = fs.geometry().block_bits;
+    let (block, size) = (1u64 << bits, from.inode.size(cx));
     let wide = |range: Range<u64>| range.start..range.end.next_multiple_of(block);
     from.flush_file(cx, 0..size.next_multiple_of(block), true)?;
     to.clear_gap(cx, target)?;
@@ -202,11 +298,7 @@ fn clone_locked(
     to.inode.mapping(cx).clone().discard(cx, wide(target..stop));
     drop(guard);
     result?;
-    to.stamp_times(cx);
-    match stop > old {
-        true => to.grown(cx, stop),
-        false => to.log_times(cx),
-    }
+    Ok(Some(stop))
 }
 
 /// Shares all extents of the range, one in each transaction; holes become holes.

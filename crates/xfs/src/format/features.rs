@@ -161,7 +161,8 @@ bitflags::bitflags! {
     /// What an unclean log may hold.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct LogIncompat: u32 {
-        /// Attribute intents.
+        /// Intents of attributes: recovery refuses those that it meets. A clean unmount clears the
+        /// bit.
         const XATTRS = 1;
         const _ = !0;
     }
@@ -212,7 +213,7 @@ pub const KNOWN: &[Feature] = &[
     row(I, 8, "metadir", ReadWrite),
     row(I, 9, "zoned", Refused),
     row(I, 10, "zone-gaps", Refused),
-    row(L, 0, "log-xattrs", ReadOnly),
+    row(L, 0, "log-xattrs", ReadWrite),
     row(Set::Field, 0, "v4", ReadOnly),
     row(Set::Field, 1, "realtime", ReadOnly),
     row(Set::Field, 2, "external-log", ReadOnly),
@@ -380,11 +381,11 @@ mod tests {
     fn the_most_severe_reason_decides_and_comes_first() {
         assert_eq!(five().access(), (Access::ReadWrite, vec![]));
         let incompat = Incompat::ZONED | Incompat::METADIR;
-        let log_incompat = LogIncompat::XATTRS;
+        let log_incompat = LogIncompat::from_bits_retain(4);
         let (access, reasons) = Features { incompat, log_incompat, ..five() }.access();
         assert_eq!(access, Access::Refused);
         assert_eq!(reasons[0].name, "zoned");
-        assert_eq!(reasons[1].name, "log-xattrs");
+        assert_eq!(reasons[1].name, "FEATURE_L2");
         assert_eq!(Features { realtime: true, ..five() }.access().0, Access::ReadOnly);
         assert_eq!(Features { number: 4, ..five() }.access().1[0].name, "v4");
     }

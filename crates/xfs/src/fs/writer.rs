@@ -53,7 +53,8 @@ pub(crate) struct Resources<'a> {
     pub reserved: BlockReservation,
 }
 
-/// Writes the counters of the superblock: in a running file system that is done at unmount only.
+/// Writes the counters of the superblock, for a log that is clean then: in a running file system
+/// that is done at unmount only.
 ///
 /// # Errors
 /// A group's header that fails a check; the device failed.
@@ -69,5 +70,7 @@ pub(crate) fn write_super(cx: &mut Cx, writer: &WriteSide) -> Result<()> {
         if let Some(extents) = realtime {
             raw.sb_frextents.set(extents);
         }
+        // A clean log holds nothing that anybody had to know.
+        raw.sb_features_log_incompat.set(0);
     })
 }

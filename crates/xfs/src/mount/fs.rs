@@ -283,6 +283,19 @@ impl FileSystem for Xfs {
         file::clone_file_range(self, cx, source, FilePosition { inode: &target, offset: to.1 }, len)
     }
 
+    fn dedupe_range(
+        &self,
+        cx: &mut Cx,
+        from: FilePlace,
+        to: FilePlace,
+        len: u64,
+    ) -> Result<bool, Errno> {
+        let (source, target) = (self.iget(cx, from.ino)?, self.iget(cx, to.ino)?);
+        let source = FilePosition { inode: &source, offset: from.offset };
+        let target = FilePosition { inode: &target, offset: to.offset };
+        file::dedupe_file_range(self, cx, source, target, len)
+    }
+
     fn exchange_range(
         &self,
         cx: &mut Cx,

@@ -199,6 +199,53 @@ fn shared_blocks_and_accounts_follow() {
     });
 }
 
+/// Goal: equal ranges come to share their blocks, with no change that anybody sees but free space;
+/// others stay. Method: free blocks and times before and after; then a write to one of both.
+#[test]
+fn equal_ranges_are_shared() {
+    crate::support::in_world(|cx| {
+        let device = DEFAULT.fresh(cx, 96 << 20);
+        let fs = DEFAULT.mount(cx, device.clone(), 8 << 20);
+        let [a, b] = ["a", "b"].map(|name| file(cx, &fs, fs.root(), name));
+        let bytes = fill(1, 300 * 4096 + 100);
+        for ino in [a, b] {
+            fs.write(cx, ino, 0, &bytes).expect("write");
+        }
+        fs.write(cx, b, 50 * 4096, b"another").expect("write");
+        fs.sync(cx).expect("sync");
+        cx.sleep(base::Nanos::from_secs(5));
+        let times = |cx: &mut Cx| {
+            [a, b].map(|ino| fs.getattr(cx, ino).map(|attr| (attr.mtime, attr.ctime)))
+        };
+        let free = |cx: &mut Cx| fs.statfs(cx).expect("statfs").blocks_free;
+        let (before, there) = (times(cx), free(cx));
+        let all = bytes.len() as u64;
+        assert_eq!(fs.dedupe_range(cx, at(a, 0), at(b, 0), all), Ok(false));
+        assert_eq!(fs.dedupe_range(cx, at(a, 0), at(b, 0), 51 * 4096), Ok(false));
+        assert_eq!(free(cx), there);
+        assert_eq!(fs.dedupe_range(cx, at(a, 0), at(b, 0), 50 * 4096), Ok(true));
+        assert_eq!(free(cx), there + 50);
+        let rest = all - 51 * 4096;
+        assert_eq!(fs.dedupe_range(cx, at(a, 51 * 4096), at(b, 51 * 4096), rest), Ok(true));
+        assert!(free(cx) >= there + 299, "{} {}", free(cx), there);
+        assert_eq!(times(cx), before);
+        let refused = [
+            (at(a, 100), at(b, 0), 4096),
+            (at(a, 0), at(b, 4096), all),
+            (at(a, 0), at(a, 0), 4096),
+        ];
+        for (one, two, len) in refused {
+            assert_eq!(fs.dedupe_range(cx, one, two, len), Err(Errno::EINVAL), "{one:?} {len}");
+        }
+        fs.write(cx, a, 0, &[9; 5000]).expect("write");
+        let mut expected = bytes;
+        expected[50 * 4096..][..7].copy_from_slice(b"another");
+        assert!(read_all(cx, &fs, b, 4 << 20) == expected);
+        fs.unmount(cx).expect("unmount");
+        metadir::sound(DEFAULT, cx, &device, "shared");
+    });
+}
+
 /// Goal: files of a realtime section, in whole extents of it. Method: as above, with groups.
 #[test]
 fn files_of_a_section_change_places() {
