@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::{Errno, Ino};
 use block::Segment;
 use rt::Cx;
-use vfs::{Attr, FallocMode, FileSystem, FileType, NewNode, RenameFlags, SetAttr, XattrFlags};
+use vfs::{
+    Attr, FallocMode, FilePlace, FileSystem, FileType, NewNode, RenameFlags, SetAttr, XattrFlags,
+};
 
 use crate::calls::{Call, Name, Node, Place, Rights};
 use crate::record::Recorder;
@@ -308,6 +310,34 @@ impl FileSystem for Watched {
             let len = if len == 0 { u64::MAX } else { len };
             let unknown = Call::Unknown { ino: to.0.0, offset: to.1, len };
             self.recorder.call(came, &unknown, std::iter::empty());
+        }
+        done
+    }
+
+    /// What is equal before is equal afterwards.
+    fn dedupe_range(
+        &self,
+        cx: &mut Cx,
+        from: FilePlace,
+        to: FilePlace,
+        len: u64,
+    ) -> Result<bool, Errno> {
+        self.fs.dedupe_range(cx, from, to, len)
+    }
+
+    fn exchange_range(
+        &self,
+        cx: &mut Cx,
+        sides: [FilePlace; 2],
+        len: Option<u64>,
+    ) -> Result<(), Errno> {
+        let came = self.came();
+        let done = self.fs.exchange_range(cx, sides, len);
+        if !done.is_err_and(refused) {
+            for FilePlace { ino, offset } in sides {
+                let unknown = Call::Unknown { ino: ino.0, offset, len: len.unwrap_or(u64::MAX) };
+                self.recorder.call(came, &unknown, std::iter::empty());
+            }
         }
         done
     }

@@ -6,8 +6,8 @@ use base::{Errno, Ino};
 use block::{HostRange, Segment};
 use rt::Cx;
 use vfs::{
-    Attr, DirEntry, FallocMode, FileRead, FileSystem, Iomap, NewNode, RenameFlags, SeekWhence,
-    SetAttr, StatFs, XattrFlags,
+    Attr, DirEntry, FallocMode, FilePlace, FileRead, FileSystem, Iomap, NewNode, RenameFlags,
+    SeekWhence, SetAttr, StatFs, XattrFlags,
 };
 
 use super::requests::Requests;
@@ -33,7 +33,7 @@ operations! {
     Open "open" Release "release" Read "read" Write "write" Fsync "fsync" Sync "sync"
     SetFlags "set_flags" Fallocate "fallocate" Clone "clone_range" Seek "seek"
     Fiemap "fiemap" Getxattr "getxattr" Setxattr "setxattr" Listxattr "listxattr"
-    Removexattr "removexattr" Statfs "statfs"
+    Removexattr "removexattr" Statfs "statfs" Dedupe "dedupe_range" Exchange "exchange_range"
 }
 
 /// Passes every call on, and counts it.
@@ -127,6 +127,8 @@ impl FileSystem for Measured {
         Fallocate fallocate(ino: Ino, mode: FallocMode, offset: u64, len: u64) -> ();
         Fallocate unshare_range(ino: Ino, offset: u64, len: u64) -> ();
         Clone clone_range(from: (Ino, u64), to: (Ino, u64), len: u64) -> ();
+        Dedupe dedupe_range(from: FilePlace, to: FilePlace, len: u64) -> bool;
+        Exchange exchange_range(sides: [FilePlace; 2], len: Option<u64>) -> ();
         Seek seek(ino: Ino, offset: u64, whence: SeekWhence) -> u64;
         Fiemap fiemap(ino: Ino, offset: u64, len: u64) -> Vec<Iomap>;
         Setxattr setxattr(ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> ();
