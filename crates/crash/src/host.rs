@@ -218,6 +218,25 @@ pub fn run(command: &mut Command) -> Result<(), Refusal> {
     run_as(command, |_| true)
 }
 
+/// How the lines begin that checkers print on the way, whatever they find.
+const PROGRESS: [&str; 10] = [
+    "Phase ",
+    "        - ",
+    "Cannot get host filesystem geometry",
+    "Repair may fail if there is",
+    "the image and the host filesystem",
+    "No modify flag set",
+    "Pass ",
+    "e2fsck ",
+    "Opening filesystem to check",
+    "Checking filesystem on",
+];
+
+/// A line that says nothing of what is wrong.
+fn is_progress(line: &str) -> bool {
+    line.trim().is_empty() || PROGRESS.iter().any(|begin| line.starts_with(begin))
+}
+
 /// As [`run`]; a failure is about the state where `verdict` says so of the exit status.
 fn run_as(command: &mut Command, verdict: impl Fn(i32) -> bool) -> Result<(), Refusal> {
     let name = command.get_program().to_string_lossy().into_owned();
@@ -227,11 +246,26 @@ fn run_as(command: &mut Command, verdict: impl Fn(i32) -> bool) -> Result<(), Re
     }
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> =
-        text.lines().filter(|line| !line.trim().is_empty()).take(LINES).collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !is_progress(line)).take(LINES).collect();
     let said = format!("{name}: {}: {}", output.status, lines.join("; "));
     Err(match output.status.code().is_some_and(verdict) {
         true => Refusal::State(said),
         false => Refusal::Host(said),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_is_wrong() {
+        let script = "echo 'Phase 1 - find and verify superblock...'; echo '        - zero log...'; \
+                      echo; echo 'attribute entry #0 is INCOMPLETE'; exit 1";
+        let refused = run(Command::new("sh").args(["-c", script])).unwrap_err();
+        let Refusal::State(said) = &refused else { panic!("{refused}") };
+        assert!(said.ends_with("exit status: 1: attribute entry #0 is INCOMPLETE"), "{said}");
+        let refused = run(Command::new("sh").args(["-c", "kill -9 $$"])).unwrap_err();
+        assert!(matches!(refused, Refusal::Host(_)), "{refused}");
+    }
 }
