@@ -260,8 +260,8 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_is_wrong() {
-        let script = "echo 'Phase 1 - find and verify superblock...'; echo '        - zero log...'; \
-                      echo; echo 'attribute entry #0 is INCOMPLETE'; exit 1";
+        let script = "echo 'Phase 1 - find and verify superblock...'; echo; echo \
+                      '        - zero log...'; echo 'attribute entry #0 is INCOMPLETE'; exit 1";
         let refused = run(Command::new("sh").args(["-c", script])).unwrap_err();
         let Refusal::State(said) = &refused else { panic!("{refused}") };
         assert!(said.ends_with("exit status: 1: attribute entry #0 is INCOMPLETE"), "{said}");

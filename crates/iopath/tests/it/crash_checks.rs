@@ -851,7 +851,7 @@ fn results_are_those_of_one_script() {
 fn what_was_cut_is_written_out_when_it_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("run.log").display().to_string();
-    let program = "echo old > f; sync f .; echo new > f; sleep 0.2; echo g > g; sync g; \
+    let program = "echo old > f; sync f .; exec 3< f; echo new > f; sleep 0.2; echo g > g; sync g; \
                    $IOPATH crash mark saved";
     let check = "test -z \"$IOPATH_CRASH_LAST_MARK\" || grep -q new f || { cat f; exit 1; }";
     for (fs, options) in [("ext4", &["-o", "dioread_lock"][..]), ("xfs", &[])] {

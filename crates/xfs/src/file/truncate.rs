@@ -85,19 +85,21 @@ impl DataFile<'_> {
         result
     }
 
+    /// A user of a file has closed it: one that was cut begins to be written. May park.
+    pub(crate) fn write_what_was_cut(&self, cx: &mut Cx) {
+        let was_cut = std::mem::take(&mut self.inode.io.lock(cx).was_cut);
+        if was_cut && let Some(mapping) = self.inode.mapping_if_any() {
+            // The file keeps the error for its next fsync.
+            let _latched = mapping.clone().start_flush(cx);
+        }
+    }
+
     /// The last user of a file has closed it. May park.
     ///
     /// # Errors
     /// As [`DataFile::trim_ahead`].
     pub(crate) fn closed(&self, cx: &mut Cx) -> Result<(), Errno> {
-        let (was_cut, ahead) = {
-            let mut io = self.inode.io.lock(cx);
-            (std::mem::take(&mut io.was_cut), io.ahead)
-        };
-        if was_cut && let Some(mapping) = self.inode.mapping_if_any() {
-            // The file keeps the error for its next fsync.
-            let _latched = mapping.clone().start_flush(cx);
-        }
+        let ahead = self.inode.io.lock(cx).ahead;
         if !ahead || self.fs.write.is_none() {
             return Ok(());
         }

@@ -159,6 +159,7 @@ impl FileSystem for Xfs {
             state.opens = state.opens.saturating_sub(1);
             state.opens
         });
+        DataFile::new(self, &inode).write_what_was_cut(cx);
         match self.write {
             Some(_) if left == 0 => {
                 let closed = DataFile::new(self, &inode).closed(cx);
