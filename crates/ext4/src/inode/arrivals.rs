@@ -64,7 +64,10 @@ impl Arrivals {
     /// The file waits no longer, unless more of it has arrived.
     pub fn leave(&self, cx: &Cx, inode: &Inode) {
         let mut waiting = self.waiting.lock(cx);
-        if inode.arrived.lock(cx).is_empty() {
+        // The number may be that of a newer file by now.
+        let is_it =
+            waiting.files.get(&inode.ino).is_some_and(|known| std::ptr::eq(&**known, inode));
+        if is_it && inode.arrived.lock(cx).is_empty() {
             waiting.files.remove(&inode.ino);
         }
     }
