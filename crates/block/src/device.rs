@@ -27,6 +27,12 @@ pub trait Device: Send + Sync {
     /// What it is and can. The same answer every time.
     fn info(&self) -> &DeviceInfo;
 
+    /// Sectors that it has now, where it may have become longer since it was opened: a file that
+    /// somebody has lengthened. None (the default): as many as [`Device::info`] says.
+    fn sectors_now(&self) -> Option<u64> {
+        None
+    }
+
     /// Takes a request. Never parks the task: completes the request at once or later, from any
     /// thread, by [`DeviceIo::complete`]. (A device on a host file may use the calling thread for a
     /// system call.)

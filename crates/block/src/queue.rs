@@ -109,6 +109,8 @@ pub struct Queue {
     runtime: Runtime,
     device: Arc<dyn Device>,
     info: DeviceInfo,
+    /// Sectors of the device: those of `info` and more, if it has become longer.
+    sectors: AtomicU64,
     limits: Limits,
     /// Events are wanted, by the ring or by the world's hash.
     tracing: bool,
@@ -155,6 +157,7 @@ impl Queue {
             runtime: runtime.clone(),
             device,
             state: SpinLock::named("block queue", state),
+            sectors: AtomicU64::new(info.sectors),
             info,
             limits,
             tracing,
@@ -172,9 +175,24 @@ impl Queue {
         Ok(queue)
     }
 
-    /// What the device is.
+    /// What the device was when the queue was made.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    /// Bytes that requests may reach.
+    pub fn bytes(&self) -> u64 {
+        self.sectors.load(Ordering::Relaxed) * SECTOR_SIZE
+    }
+
+    /// Looks whether the device has become longer; requests may reach the rest of it from then on.
+    /// Returns its bytes.
+    pub fn grow(&self) -> u64 {
+        if let Some(sectors) = self.device.sectors_now() {
+            let whole = sectors - sectors % self.info.block_sectors();
+            self.sectors.fetch_max(whole, Ordering::Relaxed);
+        }
+        self.bytes()
     }
 
     /// The device.
@@ -185,7 +203,7 @@ impl Queue {
     /// Where the host keeps bytes of the device ([`Device::host_range`]). None where they must come
     /// through the queue: outside of the device, or while requests are traced.
     pub fn host_range(&self, offset: u64, len: u64) -> Option<HostRange<'_>> {
-        let inside = offset.checked_add(len).is_some_and(|end| end <= self.info.bytes());
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.bytes());
         if self.tracing || !inside { None } else { self.device.host_range(offset, len) }
     }
 
@@ -257,7 +275,12 @@ impl Queue {
         if bio.op == Op::Discard && !info.discard {
             return Some(Cause::Unsupported);
         }
-        if bio.sector.0.checked_add(bio.sectors).is_none_or(|end| end > info.sectors) {
+        if bio
+            .sector
+            .0
+            .checked_add(bio.sectors)
+            .is_none_or(|end| end > self.sectors.load(Ordering::Relaxed))
+        {
             return Some(Cause::OutOfRange);
         }
         let block = info.block_sectors();

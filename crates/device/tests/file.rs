@@ -213,3 +213,27 @@ fn block_device_round_trip(path: &Path) {
         assert!(back.iter().all(|&byte| byte == 0));
     });
 }
+
+/// Goal: an image that somebody lengthens is used to its new end once it was looked at again.
+/// Method: both engines; a block behind the old end, refused before and written after.
+#[test]
+fn an_image_becomes_longer() {
+    for engine in [Engine::Psync, Engine::Auto] {
+        let (_folder, path) = image(1 << 20);
+        let options = OpenOptions { engine, ..OpenOptions::read_write() };
+        let device = device::open(&path, options).expect("it opens");
+        Runtime::real(1).enter("test", |cx| {
+            let queue = Queue::new(cx.runtime(), device, QueueConfig::default()).unwrap();
+            let page = Page::from_slice(&[7; 4096]);
+            let behind = Sector::from_bytes(1 << 20);
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            assert_eq!(queue.grow(), 1 << 20);
+            file.set_len(2 << 20).unwrap();
+            let refused = queue.write(cx, behind, page.clone(), BioFlags::empty());
+            assert_eq!(refused.expect_err("not looked at").cause, block::Cause::OutOfRange);
+            assert_eq!(queue.grow(), 2 << 20);
+            queue.write(cx, behind, page.clone(), BioFlags::empty()).unwrap();
+            assert!(queue.read(cx, behind, 4096).unwrap()[..] == page[..]);
+        });
+    }
+}

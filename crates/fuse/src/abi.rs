@@ -45,6 +45,10 @@ pub mod op {
     pub const STATX: u32 = 52;
 }
 
+/// The request of ioctl(2) that makes a mounted file system larger, `EXT4_IOC_RESIZE_FS`: the
+/// number of its blocks. Here of every format.
+pub const RESIZE_FS: u32 = 0x4008_6610;
+
 /// Commands in the entries of a ring.
 pub mod ring_command {
     #![allow(missing_docs)]

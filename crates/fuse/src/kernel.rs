@@ -9,12 +9,19 @@ use std::path::{Path, PathBuf};
 /// Bytes that the kernel reads ahead of a program.
 const READ_AHEAD_KB: &str = "1024";
 
+/// The type in `/proc/mounts`: by its second part mount(8) finds our helpers.
+pub(crate) const KIND: &str = "fuse.iopath";
+
 /// A line of the kernel's table of mounts.
 struct Mounted {
     /// `MAJOR:MINOR`.
     device: String,
     at: PathBuf,
     is_fuse: bool,
+    /// By this program.
+    is_ours: bool,
+    /// What is mounted.
+    source: OsString,
 }
 
 /// What is mounted in this namespace, in the order in which it was. It does not touch the mounted
@@ -23,11 +30,14 @@ fn table() -> io::Result<Vec<Mounted>> {
     let table = fs::read("/proc/self/mountinfo")?;
     let mount = |line: &[u8]| {
         let fields: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
-        let kind = fields.iter().position(|field| *field == b"-").and_then(|at| fields.get(at + 1));
+        let dash = fields.iter().position(|field| *field == b"-")?;
+        let kind = *fields.get(dash + 1)?;
         Some(Mounted {
             device: String::from_utf8_lossy(fields.get(2)?).into_owned(),
             at: OsString::from_vec(unescaped(fields.get(4)?)).into(),
-            is_fuse: kind.is_some_and(|kind| kind.starts_with(b"fuse")),
+            is_fuse: kind.starts_with(b"fuse"),
+            is_ours: kind == KIND.as_bytes(),
+            source: OsString::from_vec(unescaped(fields.get(dash + 2)?)),
         })
     };
     Ok(table.split(|&b| b == b'\n').filter_map(mount).collect())
@@ -39,6 +49,15 @@ pub(crate) fn mounted(dir: &Path) -> io::Result<Option<String>> {
     // The last one is on top.
     let found = table()?.into_iter().rfind(|mount| mount.is_fuse && mount.at == dir);
     Ok(found.map(|mount| mount.device))
+}
+
+/// What is mounted by this program, and where; the last one, which is on top, first.
+///
+/// # Errors
+/// The kernel's table cannot be read.
+pub fn mounts() -> io::Result<Vec<(OsString, PathBuf)>> {
+    let ours = table()?.into_iter().rev().filter(|mount| mount.is_ours);
+    Ok(ours.map(|mount| (mount.source, mount.at)).collect())
 }
 
 /// Where something is mounted below a directory, or at it; the last one, which is on top, first.

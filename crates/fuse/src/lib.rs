@@ -47,6 +47,7 @@ mod ask;
 mod convert;
 mod event;
 mod forget;
+mod grow;
 mod handshake;
 mod keeper;
 mod keeping;
@@ -71,8 +72,10 @@ mod workers;
 mod writeback_errors;
 mod writeback_limits;
 
+pub use grow::grow;
 pub use keeper::Keeper;
 pub use keeping::serve as keep;
+pub use kernel::mounts;
 pub use mounting::{abort, unmount, unmount_below};
 pub use nix::sys::signal::Signal;
 pub use options::{Access, Options, OptionsError, PmQosUse};

@@ -13,14 +13,12 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use crate::ask;
-use crate::kernel::{mounted, mounts_below, numbers};
+use crate::kernel::{KIND, mounted, mounts_below, numbers};
 use crate::options::{Access, Options};
 use crate::wire::MAX_READ;
 
 /// The kernel's device.
 pub(crate) const DEVICE: &str = "/dev/fuse";
-/// The type in `/proc/mounts`: by its second part mount(8) finds our helpers.
-const KIND: &str = "fuse.iopath";
 /// The program that mounts for others than root.
 const HELPER: &str = "fusermount3";
 

@@ -227,7 +227,10 @@ fn run(args: Vec<OsString>) -> ExitCode {
         let mut app = App { cx, options, out, recorder: None, rescued, words, locked: None, args };
         let locked = match work {
             Some(work) => {
-                let needs = Needs::of_words(&app.words, work);
+                let mut needs = Needs::of_words(&app.words, work);
+                if commands.first().is_some_and(|name| name == "resize") {
+                    cmd::resize::mounted::needs(&app.words, &mut needs);
+                }
                 confine::enter(&mut app, needs)
             }
             None => Ok(()),

@@ -80,6 +80,14 @@ impl Target {
         self.path.to_str().filter(|path| is_remote(path.as_bytes()))
     }
 
+    /// What /proc/mounts shows of its mount: a path from the root, where it is one of the host.
+    pub fn source(&self) -> String {
+        match self.path.canonicalize() {
+            Ok(path) => Target { path, ..self.clone() }.to_string(),
+            Err(_) => self.to_string(),
+        }
+    }
+
     /// Reads `PATH`, `PATH@N`, `nfs://..` or `https://..`.
     ///
     /// # Errors

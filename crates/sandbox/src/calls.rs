@@ -103,7 +103,8 @@ const IOCTLS: &[u32] = &[
     0x8008_6601,
     0x4008_6602,
     0x801c_581f,
-    0x401c_5820, // flags, FS_IOC_FSGETXATTR and SET
+    0x401c_5820,
+    0x4008_6610, // flags, FS_IOC_FSGETXATTR and SET, EXT4_IOC_RESIZE_FS
     0xc020_660b,
     0x4004_9409,
     0x4020_940d, // FIEMAP, FICLONE, FICLONERANGE

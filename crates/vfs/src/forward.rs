@@ -54,6 +54,7 @@ macro_rules! forward {
         ) -> bool);
     };
     (@ $to:ident sync) => { $crate::forward!(? $to sync() -> ()); };
+    (@ $to:ident grow) => { $crate::forward!(? $to grow(blocks: u64) -> ()); };
     (@ $to:ident set_flags) => {
         $crate::forward!(? $to set_flags(ino: ::base::Ino, flags: u32) -> $crate::Attr);
     };

@@ -371,6 +371,18 @@ pub trait FileSystem: Send + Sync {
     /// Returns when everything done before survives a power cut.
     fn sync(&self, cx: &mut Cx) -> Result<(), Errno>;
 
+    /// Makes it larger while it is in use: `blocks` blocks, counted in those of
+    /// [`FileSystem::statfs`]. As many as it has: nothing happens. A few less than asked for where
+    /// the rest is too short to be used. The device must have them by now. Durable afterwards; a
+    /// power cut before leaves the old size or the new one.
+    ///
+    /// # Errors
+    /// `EINVAL` it has more; `ENOSPC` the device has less; `EOPNOTSUPP` the format or this one
+    /// cannot grow while it is in use; `EROFS`.
+    fn grow(&self, _cx: &mut Cx, _blocks: u64) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
     /// Changes the flags that lsattr(1) shows ([`Attr::flags`]) to these.
     ///
     /// # Errors

@@ -178,6 +178,12 @@ impl Device for FileDevice {
         &self.info
     }
 
+    fn sectors_now(&self) -> Option<u64> {
+        // Of a block device, too. Nobody uses the position.
+        let end = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0)).ok()?;
+        Some(end / SECTOR_SIZE)
+    }
+
     fn submit(&self, mut io: DeviceIo) {
         let result = self.carry_out(&mut io, 0);
         io.complete(result);

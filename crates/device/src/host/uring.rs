@@ -90,6 +90,10 @@ impl Device for UringDevice {
         &self.shared.file.info
     }
 
+    fn sectors_now(&self) -> Option<u64> {
+        self.shared.file.sectors_now()
+    }
+
     fn submit(&self, io: DeviceIo) {
         if matches!(io.op, Op::Discard | Op::WriteZeroes) {
             return self.shared.file.submit(io);

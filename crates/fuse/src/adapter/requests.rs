@@ -409,6 +409,16 @@ impl Adapter {
 
     fn ioctl(&self, cx: &mut Cx, node: INodeNo, req: &Request, out: &mut Answer) -> Answered {
         let (arg, data) = req.take::<IoctlIn>()?;
+        if arg.cmd == RESIZE_FS {
+            // As Linux asks for CAP_SYS_RESOURCE: who mounted it has that here.
+            if ![0, rustix::process::getuid().as_raw()].contains(&cx.cred().uid) {
+                return Err(Errno::EPERM);
+            }
+            let word = data.first_chunk().ok_or(Errno::EINVAL)?;
+            self.fs.grow(cx, u64::from_ne_bytes(*word))?;
+            out.push(IoctlOut::default());
+            return Ok(());
+        }
         let attr = self.fs.getattr(cx, self.ino(node))?;
         if arg.cmd == SETFLAGS {
             let word = data.first_chunk().ok_or(Errno::EINVAL)?;

@@ -73,7 +73,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     }
     // Before there is any other thread.
     let signals = Signals::block();
-    let mut how = fuse::Options { source: source_of(&target), ..fuse::Options::default() };
+    let mut how = fuse::Options { source: target.source(), ..fuse::Options::default() };
     for word in &app.options.mount {
         if let MountWord::Mount(word) = word {
             how.set(word)?;
@@ -205,12 +205,4 @@ fn detach() -> Result<()> {
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
     Ok(())
-}
-
-/// What /proc/mounts shows: a path from the root, where it is one of the host.
-fn source_of(target: &Target) -> String {
-    match target.path.canonicalize() {
-        Ok(path) => Target { path, ..target.clone() }.to_string(),
-        Err(_) => target.to_string(),
-    }
 }

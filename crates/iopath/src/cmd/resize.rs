@@ -16,12 +16,14 @@ use crate::storage::{Known, Storage};
 use crate::target::{Target, TargetPath};
 use crate::text;
 
+pub mod mounted;
+
 /// Make a file system larger or smaller
 #[derive(Args)]
 #[command(after_help = "\
 Without a size it takes all of its device. An image file that is too short for the size becomes
-longer first; one whose file system shrinks keeps its length. Nobody may have it mounted. A power
-cut leaves the old size or the new one; of ext2, ext3 and ext4 the next resize finishes it from its
+longer first; one whose file system shrinks keeps its length. One that iopath has mounted grows
+while it is used; its directory names it as well. A power cut leaves the old size or the new one; of ext2, ext3 and ext4 the next resize finishes it from its
 undo file (TARGET.undo), or iopath undo reverts it. Their journal is replayed first, blocks and
 inodes move as they must, and the result is checked before it is written. XFS shrinks as far as the
 end is free.
@@ -29,7 +31,8 @@ end is free.
 Examples:
   iopath resize disk.img 20G
   iopath resize -M disk.img
-  iopath resize /dev/sdb1")]
+  iopath resize /dev/sdb1
+  iopath resize /mnt 40G                 while it is mounted there")]
 pub struct Options {
     /// Image, device or partition: TARGET
     #[arg(value_name = "TARGET")]
@@ -70,6 +73,9 @@ impl Options {
 /// # Errors
 /// Another format; a size that cannot be; blocks in use behind the new end; the device failed.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    if let Some(mounted) = mounted::find(&options.target)? {
+        return mounted::resize(app, &mounted, options);
+    }
     let target = TargetPath::parse(&options.target)?.target;
     let (storage, known) = open(app, &target, options)?;
     if known == Known::Ext {

@@ -34,6 +34,7 @@ operations! {
     SetFlags "set_flags" Fallocate "fallocate" Clone "clone_range" Seek "seek"
     Fiemap "fiemap" Getxattr "getxattr" Setxattr "setxattr" Listxattr "listxattr"
     Removexattr "removexattr" Statfs "statfs" Dedupe "dedupe_range" Exchange "exchange_range"
+    Grow "grow"
 }
 
 /// Passes every call on, and counts it.
@@ -123,6 +124,7 @@ impl FileSystem for Measured {
         Release release(ino: Ino) -> ();
         Fsync fsync(ino: Ino, datasync: bool) -> ();
         Sync sync() -> ();
+        Grow grow(blocks: u64) -> ();
         SetFlags set_flags(ino: Ino, flags: u32) -> Attr;
         Fallocate fallocate(ino: Ino, mode: FallocMode, offset: u64, len: u64) -> ();
         Fallocate unshare_range(ino: Ino, offset: u64, len: u64) -> ();
