@@ -55,6 +55,7 @@ const JUDGES: &[(&str, &str)] = &[
     ("../lib/python3/dist-packages/plyvel/__init__.py", "python3-plyvel"),
     ("../lib/python3/dist-packages/prometheus_client/parser.py", "python3-prometheus-client"),
     ("mkfs.btrfs", "btrfs-progs"),
+    ("mkfs.ntfs", "ntfs-3g"),
     ("stress-ng", "stress-ng"),
     ("setpriv", "util-linux"),
     ("xfs_repair", "xfsprogs"),

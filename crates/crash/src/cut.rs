@@ -113,8 +113,8 @@ fn flags(sectors: &str, index: usize, log: &Log, part: &str) -> Result<Vec<bool>
 fn superblock(kind: Kind) -> Range<u64> {
     match kind {
         Kind::Ext4 => 2..4,
-        Kind::Btrfs => 128..136,
-        Kind::Xfs | Kind::F2fs => 0..1,
+        Kind::Xfs => 0..1,
+        Kind::Foreign(foreign) => foreign.superblock(),
     }
 }
 

@@ -104,12 +104,9 @@ impl HostImage {
     /// # Errors
     /// What it says, or why it could not be asked.
     pub fn ask(&self, kind: Kind) -> Result<(), Refusal> {
-        let (program, flags): (_, &[_]) = match kind {
-            Kind::Ext4 => ("e2fsck", &["-fn"]),
-            Kind::Xfs => ("xfs_repair", &["-n"]),
-            Kind::Btrfs => ("btrfs", &["check", "--readonly", "--force"]),
-            Kind::F2fs => ("fsck.f2fs", &["--dry-run"]),
-        };
+        let (program, flags) = kind.checker().ok_or_else(|| {
+            Refusal::Host(format!("{kind}: no checker of it is known that changes nothing"))
+        })?;
         let mut command = Command::new(program);
         // Those of e2fsck(8) above 4 are errors of its own; the others have no more than two.
         run_as(command.args(flags).arg(&self.path), |code| code < 8)

@@ -55,6 +55,7 @@ pub mod explore;
 pub mod extract;
 pub mod finding;
 pub mod fold;
+pub mod foreign;
 pub mod host;
 pub mod log;
 pub mod mark;

@@ -12,6 +12,7 @@ use rt::Cx;
 use vfs::FileSystem;
 use xfs::Xfs;
 
+use crate::foreign::Foreign;
 use crate::log::LogError;
 use crate::medium::Medium;
 
@@ -27,20 +28,17 @@ pub enum Kind {
     Ext4,
     /// XFS.
     Xfs,
-    /// Btrfs: the kernel's only.
-    Btrfs,
-    /// F2FS: the kernel's only.
-    F2fs,
+    /// Any other: the kernel's only.
+    Foreign(Foreign),
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Ext4 => "ext4",
-            Kind::Xfs => "xfs",
-            Kind::Btrfs => "btrfs",
-            Kind::F2fs => "f2fs",
-        })
+        match self {
+            Kind::Ext4 => f.write_str("ext4"),
+            Kind::Xfs => f.write_str("xfs"),
+            Kind::Foreign(foreign) => foreign.fmt(f),
+        }
     }
 }
 
@@ -48,17 +46,12 @@ impl FromStr for Kind {
     type Err = String;
 
     /// # Errors
-    /// A sentence with those that are known.
+    /// A sentence: it cannot be the name of a file system.
     fn from_str(text: &str) -> Result<Kind, String> {
         match text {
             "ext2" | "ext3" | "ext4" => Ok(Kind::Ext4),
             "xfs" => Ok(Kind::Xfs),
-            "btrfs" => Ok(Kind::Btrfs),
-            "f2fs" => Ok(Kind::F2fs),
-            _ => Err(format!(
-                "{text}: not a file system that is recovered here; known: ext4, xfs, and btrfs and \
-                 f2fs by the kernel"
-            )),
+            _ => text.parse().map(Kind::Foreign),
         }
     }
 }
@@ -138,7 +131,7 @@ impl Kind {
         match self {
             Kind::Ext4 => Format::Ext4(Default::default()).make(cx, device),
             Kind::Xfs => Format::Xfs(Default::default()).make(cx, device),
-            Kind::Btrfs | Kind::F2fs => self.not_ours(),
+            Kind::Foreign(_) => self.not_ours(),
         }
     }
 
@@ -182,7 +175,7 @@ impl Kind {
                 let fs = Xfs::mount_alone(cx, &queue, cache, options);
                 fs.map(|fs| fs as Arc<dyn FileSystem>).map_err(|error| error.to_string())
             }
-            Kind::Btrfs | Kind::F2fs => self.not_ours(),
+            Kind::Foreign(_) => self.not_ours(),
         }
     }
 
@@ -208,7 +201,7 @@ impl Kind {
                 let report = report.map_err(|error| format!("check: {error}"))?;
                 report.findings.iter().map(|finding| finding.to_string()).collect()
             }
-            Kind::Btrfs | Kind::F2fs => return self.not_ours(),
+            Kind::Foreign(_) => return self.not_ours(),
         };
         match findings.is_empty() {
             true => Ok(()),
@@ -222,13 +215,10 @@ impl Kind {
     /// The log cannot be read.
     pub fn of(medium: &Medium) -> Result<Option<Kind>, LogError> {
         // Where each says what it is: the kinds' documents have the places.
-        let signs: [(u64, &[u8], Kind); 4] = [
-            (0, b"XFSB", Kind::Xfs),
-            (1024 + 0x38, &[0x53, 0xef], Kind::Ext4),
-            (1024, &[0x10, 0x20, 0xf5, 0xf2], Kind::F2fs),
-            (0x1_0040, b"_BHRfS_M", Kind::Btrfs),
-        ];
-        for (at, sign, kind) in signs {
+        let ours: [(u64, &[u8], Kind); 2] =
+            [(0, b"XFSB", Kind::Xfs), (1024 + 0x38, &[0x53, 0xef], Kind::Ext4)];
+        let others = Foreign::signs().map(|(at, sign, it)| (at, sign, Kind::Foreign(it)));
+        for (at, sign, kind) in ours.into_iter().chain(others) {
             let end = at + sign.len() as u64;
             if end <= medium.info().bytes() && medium.bytes(at, sign.len())? == sign {
                 return Ok(Some(kind));
@@ -242,12 +232,21 @@ impl Kind {
         matches!(self, Kind::Ext4 | Kind::Xfs)
     }
 
+    /// The program that checks it and changes nothing, with its flags.
+    pub fn checker(self) -> Option<(&'static str, &'static [&'static str])> {
+        match self {
+            Kind::Ext4 => Some(("e2fsck", &["-fn"])),
+            Kind::Xfs => Some(("xfs_repair", &["-n"])),
+            Kind::Foreign(foreign) => foreign.checker(),
+        }
+    }
+
     /// The smallest usual size of a disk with it.
     pub fn usual_bytes(self) -> u64 {
         match self {
-            Kind::Ext4 | Kind::F2fs => 64 << 20,
-            Kind::Btrfs => 128 << 20,
+            Kind::Ext4 => 64 << 20,
             Kind::Xfs => 320 << 20,
+            Kind::Foreign(foreign) => foreign.usual_bytes(),
         }
     }
 

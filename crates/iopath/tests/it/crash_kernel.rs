@@ -211,6 +211,53 @@ fn btrfs_is_recovered_by_the_kernel() {
     assert!(!refused.status.success(), "{}", shown(&refused));
 }
 
+/// Any type will do that mkfs.TYPE makes and mount(8) mounts, here one by FUSE; what there is not is
+/// named, and a checker that is not known before the first state.
+#[test]
+fn any_file_system_of_mount_is_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ntfs", "sync");
+    let found = explore(&log, &["--max-states", "8", "--outside", "4"]);
+    assert_eq!(found["judged"], 8, "{found}");
+    let log = record(dir.path(), "ntfs", "true");
+    let found = explore(&log, &["--max-states", "60"]);
+    let lost = ["saved", "found", "damaged"];
+    assert!(lost.iter().any(|word| found["findings"].to_string().contains(word)), "{found}");
+    for (fs, kernel, word) in [
+        ("nosuchfs", true, "mkfs.nosuchfs: No such file"),
+        ("ntfs", false, "--fs ntfs: a file system of the kernel: add --kernel"),
+        ("../ntfs", true, "../ntfs: not the name of a file system"),
+    ] {
+        let log = dir.path().join("refused").display().to_string();
+        let mut args = vec!["crash", "record", &log, "--fs", fs, "--", "true"];
+        if kernel {
+            args.insert(3, "--kernel");
+        }
+        let refused = iopath(&args);
+        assert!(!refused.status.success() && shown(&refused).contains(word), "{}", shown(&refused));
+    }
+}
+
+/// `--fs ext3` makes an ext3 and `--fs ext2` an ext2, by ours and by the host's mkfs.
+#[test]
+fn ext2_and_ext3_are_made_as_they_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for (fs, kernel) in [("ext2", false), ("ext3", false), ("ext2", true), ("ext3", true)] {
+        let path = |name: &str| dir.path().join(format!("{fs}-{kernel}.{name}"));
+        let (log, image) = (path("log").display().to_string(), path("img").display().to_string());
+        let mut args = vec!["crash", "record", &log, "--fs", fs, "--", "touch", "new"];
+        if kernel {
+            args.insert(3, "--kernel");
+        }
+        let output = iopath(&args);
+        assert!(output.status.success(), "{}", shown(&output));
+        let output = iopath(&["crash", "explore", &log, "--cut", "0", "--image", &image]);
+        assert!(output.status.success(), "{}", shown(&output));
+        let info = iopath(&["info", &image]);
+        assert!(shown(&info).contains(fs), "{}", shown(&info));
+    }
+}
+
 /// A disk that fails below the kernel's file systems: the first fsync says so, and what comes later
 /// is refused. Calls that find no space are not the disk's.
 #[test]

@@ -61,7 +61,7 @@ pub struct Options {
     /// Model of the disk: which writes it may lose
     #[arg(long, value_name = "DISK", default_value = "volatile-cache")]
     disk: Disk,
-    /// The file system, where the log does not say: ext4, xfs, btrfs or f2fs
+    /// The file system, where the log does not say: ext4, xfs, or one of the kernel's
     #[arg(long, value_name = "TYPE")]
     pub(super) fs: Option<Kind>,
     /// The power fails behind the first mark TEXT only
@@ -104,7 +104,7 @@ pub struct Options {
     #[arg(long, value_name = "RULES")]
     pub(super) oracle: Option<Rules>,
     /// Who recovers the states: ours, or the kernel by a loop mount, as root; kernel is the default
-    /// for btrfs and f2fs
+    /// for what is neither ext4 nor xfs
     #[arg(long, value_name = "WHO", conflicts_with = "oracle")]
     pub(super) recover: Option<Recover>,
     /// Recover every state, also one that differs from another only where recovery does not read
@@ -180,6 +180,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         ));
     }
     let kind = kind_of(&log, options).with_context(|| shown.clone())?;
+    if options.outside > 0 && kind.checker().is_none() {
+        bail!("--outside: no checker of {kind} is known that changes nothing; let CHECK run one");
+    }
     let from = options.from.as_ref().map(|mark| log.at_mark(mark).context(no_mark(&log, mark)));
     let from = from.transpose().with_context(|| shown.clone())?.unwrap_or(0);
     let shard = format!("{}/{}", options.shard.number, options.shard.parts);

@@ -18,19 +18,20 @@ use rt::Cx;
 use super::directory::{Scratch, unmount_below};
 use super::fault;
 use super::marks::Marks;
-use super::record::Run;
+use super::record::{Made, Run};
 
 /// Makes a file system with the host's mkfs in a new file.
 ///
 /// # Errors
 /// What mkfs says.
-pub fn mkfs(kind: Kind, path: &Path, size: u64) -> Result<()> {
+pub fn mkfs(made: &Made, path: &Path, size: u64) -> Result<()> {
     let shown = || path.display().to_string();
     File::create_new(path).and_then(|file| file.set_len(size)).with_context(shown)?;
-    let program = format!("mkfs.{kind}");
-    let flags: &[&str] = match kind {
+    let program = format!("mkfs.{}", made.name);
+    let flags: &[&str] = match made.kind {
         Kind::Ext4 => &["-q", "-F"],
-        Kind::Xfs | Kind::Btrfs | Kind::F2fs => &["-q", "-f"],
+        Kind::Xfs => &["-q", "-f"],
+        Kind::Foreign(foreign) => foreign.mkfs_flags(),
     };
     host::run(Command::new(program).args(flags).arg(path)).map_err(|error| anyhow!(error))
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
@@ -14,7 +15,7 @@ use clap::Args;
 use crash::host::own_name;
 use crash::output::WhenReady;
 use crash::watch::Watched;
-use crash::{Header, Kind, MountOptions, Recorder};
+use crash::{Format, Header, Kind, MountOptions, Recorder};
 use device::{FaultDevice, MemoryDevice};
 use fuse::{Access, Mount, Stop};
 use rt::{Cx, SpinLock};
@@ -57,10 +58,11 @@ pub struct Options {
     /// The log
     #[arg(value_name = "LOG")]
     log: PathBuf,
-    /// The file system that is made: ext4 or xfs; with --kernel btrfs or f2fs, too
+    /// The file system that is made: ext2, ext3, ext4 or xfs; with --kernel any that mkfs.TYPE
+    /// makes and mount(8) mounts
     #[arg(long, value_name = "TYPE", default_value = "ext4")]
-    fs: Kind,
-    /// Its size; 64M for ext4 and f2fs, 128M for btrfs, 320M for xfs
+    fs: Made,
+    /// Its size; 128M for btrfs, 256M for nilfs2, 320M for xfs, 64M for others
     #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
     size: Option<u64>,
     /// Use the file system of an image instead; the command's changes stay in it
@@ -81,6 +83,38 @@ pub struct Options {
     /// The command with its arguments
     #[arg(required = true, last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// A file system that is made.
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    pub(super) kind: Kind,
+    /// As it was named: ext2 and ext3 are of one kind with ext4.
+    pub(super) name: String,
+}
+
+impl FromStr for Made {
+    type Err = String;
+
+    /// # Errors
+    /// A sentence: it cannot be the name of a file system.
+    fn from_str(text: &str) -> Result<Made, String> {
+        Ok(Made { kind: text.parse()?, name: text.to_owned() })
+    }
+}
+
+impl Made {
+    /// How ours makes it; none where it is not ours.
+    fn format(&self) -> Option<Format> {
+        match self.kind {
+            Kind::Ext4 => {
+                let fstype = self.name.parse().expect("they have the same names");
+                Some(Format::Ext4(ext4::MkfsOptions { fstype, ..Default::default() }))
+            }
+            Kind::Xfs => Some(Format::Xfs(Default::default())),
+            Kind::Foreign(_) => None,
+        }
+    }
 }
 
 /// Bytes above which a fresh disk is kept in a file beside the log (in /var/tmp where that is an
@@ -115,7 +149,7 @@ fn record(app: &mut App, options: &Options) -> Result<ExitCode> {
     remote.map_or(Ok(()), |url| place::takes_log(app, url))?;
     let beside = if remote.is_some() { Path::new("/var/tmp") } else { folder_of(&options.log) };
     remove_left(Some(beside));
-    let size = options.size.unwrap_or(options.fs.usual_bytes());
+    let size = options.size.unwrap_or(options.fs.kind.usual_bytes());
     let scratch = Scratch::new(None)?;
     let large = (size > IN_MEMORY_MAX).then(|| Scratch::new(Some(beside))).transpose()?;
     let (kind, device) = disk(app, options, large.as_ref().unwrap_or(&scratch))?;
@@ -193,7 +227,7 @@ fn mounting(app: &App, kind: Kind, kernel: bool) -> Result<MountOptions> {
         }
         Kind::Ext4 => apply_ext(words.of_file_system(), &mut mounting.ext4)?,
         Kind::Xfs => apply_xfs(words.of_file_system(), &mut mounting.xfs)?,
-        Kind::Btrfs | Kind::F2fs => {}
+        Kind::Foreign(_) => {}
     }
     Ok(mounting)
 }
@@ -308,25 +342,28 @@ fn disk(app: &mut App, options: &Options, scratch: &Scratch) -> Result<(Kind, Ar
         };
         return Ok((kind, storage.queue.device().clone()));
     }
-    if !options.kernel && !options.fs.is_ours() {
-        bail!("--fs {}: a file system of the kernel: add --kernel", options.fs);
+    let Made { kind, name } = &options.fs;
+    let format = options.fs.format();
+    if !options.kernel && format.is_none() {
+        bail!("--fs {name}: a file system of the kernel: add --kernel");
     }
     if let Some(fault) = options.fault.iter().find(|fault| options.kernel && fault.is_of_calls()) {
         bail!("--fault {fault}: with --kernel only what the disk does: a smaller --size fills up");
     }
-    let size = options.size.unwrap_or(options.fs.usual_bytes());
+    let size = options.size.unwrap_or(options.fs.kind.usual_bytes());
     if options.kernel {
         let path = scratch.path("disk.img");
-        kernel::mkfs(options.fs, &path, size)?;
-        return Ok((options.fs, device::open(&path, open_options(app, true))?));
+        kernel::mkfs(&options.fs, &path, size)?;
+        return Ok((*kind, device::open(&path, open_options(app, true))?));
     }
     let device: Arc<dyn Device> = match size <= IN_MEMORY_MAX {
         true => Arc::new(MemoryDevice::new(size)),
         false => device::create_with(&scratch.path("disk.img"), size, open_options(app, true))?,
     };
-    options.fs.mkfs(app.cx, device.clone()).map_err(|error| anyhow!(error))?;
-    give_root(app.cx, options.fs, &device).context("giving away the root directory")?;
-    Ok((options.fs, device))
+    let format = format.expect("it was asked above");
+    format.make(app.cx, device.clone()).map_err(|error| anyhow!(error))?;
+    give_root(app.cx, *kind, &device).context("giving away the root directory")?;
+    Ok((*kind, device))
 }
 
 /// The root directory of a fresh file system is the user's.
