@@ -20,6 +20,8 @@ struct Known {
     mkfs: &'static [&'static str],
     /// A program that changes nothing, with its flags.
     check: Option<(&'static str, &'static [&'static str])>,
+    /// A program that replays its log, with its flags, where the kernel does not.
+    replay: Option<(&'static str, &'static [&'static str])>,
     /// Where it says what it is.
     sign: Option<(u64, &'static [u8])>,
 }
@@ -30,43 +32,56 @@ const KNOWN: [Known; 8] = [
         name: "btrfs",
         mkfs: &["-q", "-f"],
         check: Some(("btrfs", &["check", "--readonly", "--force"])),
+        replay: None,
         sign: Some((0x1_0040, b"_BHRfS_M")),
     },
     Known {
         name: "f2fs",
         mkfs: &["-q", "-f"],
         check: Some(("fsck.f2fs", &["--dry-run"])),
+        replay: None,
         sign: Some((1024, &[0x10, 0x20, 0xf5, 0xf2])),
     },
     Known {
         name: "jfs",
         mkfs: &["-q"],
         check: Some(("fsck.jfs", &["-n"])),
+        replay: Some(("fsck.jfs", &["-a"])),
         sign: Some((0x8000, b"JFS1")),
     },
-    Known { name: "nilfs2", mkfs: &["-q", "-f"], check: None, sign: Some((1024 + 6, b"\x34\x34")) },
+    Known {
+        name: "nilfs2",
+        mkfs: &["-q", "-f"],
+        check: None,
+        replay: None,
+        sign: Some((1024 + 6, b"\x34\x34")),
+    },
     Known {
         name: "exfat",
         mkfs: &[],
         check: Some(("fsck.exfat", &["-n"])),
+        replay: None,
         sign: Some((3, b"EXFAT   ")),
     },
     Known {
         name: "vfat",
         mkfs: &[],
         check: Some(("fsck.vfat", &["-n"])),
+        replay: None,
         sign: None, // A boot sector like those of others.
     },
     Known {
         name: "ntfs",
         mkfs: &["-q", "-F", "-f"],
         check: Some(("ntfsfix", &["-n"])),
+        replay: None,
         sign: Some((3, b"NTFS    ")),
     },
     Known {
         name: "reiserfs",
         mkfs: &["-q", "-f"],
         check: Some(("fsck.reiserfs", &["--check", "-y", "-q"])),
+        replay: None,
         sign: Some((0x1_0034, b"ReIsEr")),
     },
 ];
@@ -84,6 +99,11 @@ impl Foreign {
     /// A program that checks it and changes nothing, with its flags, where one is known.
     pub fn checker(self) -> Option<(&'static str, &'static [&'static str])> {
         self.known()?.check
+    }
+
+    /// A program that replays its log before it can be mounted, with its flags.
+    pub(crate) fn replayer(self) -> Option<(&'static str, &'static [&'static str])> {
+        self.known()?.replay
     }
 
     /// Places and contents that tell which it is.

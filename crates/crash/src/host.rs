@@ -121,6 +121,13 @@ impl HostImage {
         kind: Kind,
         work: impl FnOnce(&Path) -> Result<(), Refusal>,
     ) -> Result<Result<(), Refusal>, Refusal> {
+        if let Kind::Foreign(foreign) = kind
+            && let Some((program, flags)) = foreign.replayer()
+        {
+            // What it cannot mend the mount refuses.
+            let replayed = Command::new(program).args(flags).arg(&self.path).output();
+            replayed.map_err(|error| Refusal::host(program, error))?;
+        }
         let dir = self.path.with_extension(MOUNT);
         std::fs::create_dir(&dir).map_err(|error| Refusal::host(dir.display(), error))?;
         // States of one log have one UUID: XFS refuses a second one.
