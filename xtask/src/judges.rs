@@ -57,6 +57,7 @@ const JUDGES: &[(&str, &str)] = &[
     ("mkfs.btrfs", "btrfs-progs"),
     ("mkfs.ntfs", "ntfs-3g"),
     ("stress-ng", "stress-ng"),
+    ("strace", "strace"),
     ("setpriv", "util-linux"),
     ("xfs_repair", "xfsprogs"),
     ("mkfs.xfs", "xfsprogs"),

@@ -90,6 +90,53 @@ fn what_a_killed_exploration_had_mounted_is_removed_by_the_next() {
     assert!(names().is_empty(), "{:?}", names());
 }
 
+/// A child of a recording that was killed while it entered the mount waited for ever: it held the
+/// connection to FUSE itself. strace makes it enter late.
+#[test]
+fn a_child_that_enters_the_mount_ends_with_the_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let late = ["-f", "-o", "/dev/null", "-e", "trace=chdir", "-e"];
+    let mut recording = Command::new("strace");
+    recording.args(late).arg("inject=chdir:delay_enter=1000000").arg(IOPATH);
+    recording.args(["crash", "record", "run.log", "--", "sleep", "1000"]).current_dir(dir.path());
+    let mut recording = recording.stderr(Stdio::piped()).spawn().expect("strace starts");
+    let log = dir.path().join("run.log");
+    let ours = loop {
+        let there = processes_in(dir.path());
+        let child = |above: u32| there.iter().copied().find(|pid| parent(*pid) == Some(above));
+        match child(recording.id()).filter(|ours| child(*ours).is_some()) {
+            Some(ours) => break ours,
+            None => assert!(recording.try_wait().unwrap().is_none(), "the recording ended"),
+        }
+    };
+    let pid = rustix::process::Pid::from_raw(ours as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    // strace ends when all that it follows have ended.
+    let ended = recording.wait_with_output().unwrap();
+    assert!(processes_in(dir.path()).is_empty(), "{}", shown(&ended));
+    let next = iopath(&["crash", "explore", &log.display().to_string(), "--max-states", "1"]);
+    println!("{}", shown(&next));
+    let left = std::fs::read_to_string("/proc/mounts").unwrap();
+    assert!(!left.contains(&format!("iopath-crash-{ours}-")), "{left}");
+}
+
+/// The parent of a process that is there.
+fn parent(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+/// Processes whose working directory is `dir`.
+fn processes_in(dir: &Path) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers
+        .filter(|pid: &u32| {
+            std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == dir)
+        })
+        .collect()
+}
+
 /// A recording below the kernel's file system never ended where somebody still used it when the
 /// command ended: what the command left running, or another.
 #[test]

@@ -64,7 +64,7 @@ pub fn record(
     };
     let mount = Mount::new(cx, fs, &below, &how, None)?;
     let marks = Marks::begin(cx, recorder, scratch.path("marks.socket"), scratch.path("marks"))?;
-    let mut command = run.command_in(&dir, &marks);
+    let mut command = run.command(&marks);
     let (at_once, recorder, passing) = (run.ends_at_once(), recorder.clone(), run.passing.clone());
     let words = run.options.kernel_options.iter().map(|words| format!(",{words}"));
     let words = format!("loop{}", words.collect::<String>());
@@ -78,7 +78,7 @@ pub fn record(
         let status = mounted.and_then(|()| {
             fault::begin_on(&faults, &wanted);
             begins.store(true, Ordering::SeqCst);
-            let status = passing.run(&mut command);
+            let status = passing.run(&mut command, &dir);
             adopting.end();
             if at_once {
                 recorder.finish()?;

@@ -257,13 +257,13 @@ fn ours(
     let source = "iopath-crash".into();
     let how = fuse::Options { source, access, writeback: false, opens: true, ..Default::default() };
     let mount = Mount::new(cx, fs.clone(), &dir, &how, None)?;
-    let mut command = run.command_in(&dir, &marks);
+    let mut command = run.command(&marks);
     let passing = run.passing.clone();
     let (adopting, begins) = (run.adopting.clone(), run.begins.clone());
     let (stop, asked) = mpsc::channel();
     let running = cx.spawn("command", move |_cx| {
         begins.store(true, Ordering::SeqCst);
-        let status = passing.run(&mut command);
+        let status = passing.run(&mut command, &dir);
         adopting.end();
         if super::directory::unmount_below(&dir).is_err() || fuse::unmount(&dir, false).is_err() {
             // Somebody else uses it, who loses it.
@@ -305,9 +305,9 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     /// The command, in a directory, with its marks.
-    pub(super) fn command_in(&self, dir: &Path, marks: &Marks) -> Command {
+    pub(super) fn command(&self, marks: &Marks) -> Command {
         let mut command = Command::new(&self.words[0]);
-        command.args(&self.words[1..]).current_dir(dir);
+        command.args(&self.words[1..]);
         marks.name_to(&mut command);
         command
     }

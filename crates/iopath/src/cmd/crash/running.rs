@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 
@@ -58,15 +59,15 @@ impl Passing {
         };
     }
 
-    /// Runs a command until it ends. Blocks the thread.
+    /// Runs a command in a directory until it ends. Blocks the thread.
     ///
     /// # Errors
     /// It cannot be started, or a signal came before.
-    pub fn run(&self, command: &mut Command) -> Result<ExitStatus> {
+    pub fn run(&self, command: &mut Command, dir: &Path) -> Result<ExitStatus> {
         if self.group {
             command.process_group(0);
         }
-        Signals::reach(command);
+        Signals::reach_in(command, dir)?;
         let name = command.get_program().to_string_lossy().into_owned();
         if let Some(signal) = self.caught() {
             bail!("{name}: not started: {signal}");
