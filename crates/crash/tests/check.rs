@@ -74,6 +74,31 @@ fn a_missing_fsync_of_the_directory_is_found() {
     }
 }
 
+/// An fsync of a directory commits on ext4 all that is pending, as in Linux, though the directory has
+/// not changed; on XFS it does not.
+#[test]
+fn an_fsync_of_another_directory_keeps_names_on_ext4() {
+    for (kind, kept) in [(Kind::Ext4, true), (Kind::Xfs, false)] {
+        let test = Crash::on(kind).limits(small());
+        let (_, outcome) = test.find(
+            |fs| {
+                fs.mkdir("/other")?;
+                save(fs, &[0; 6000], true, true)?;
+                fs.sync()?;
+                save(fs, &[1; 6000], true, false)?;
+                fs.fsync("/other")?;
+                fs.mark("saved");
+                Ok(())
+            },
+            |fs| match fs.held("saved") && fs.read("/file")? != [1; 6000] {
+                true => Err("the new file is not there".into()),
+                false => Ok(()),
+            },
+        );
+        assert_eq!(outcome.findings.is_empty(), kept, "{kind}: {outcome:?}");
+    }
+}
+
 /// A program that renames without fsync may show an empty file, though it syncs the directory.
 #[test]
 fn a_missing_fsync_of_the_file_is_found() {

@@ -194,8 +194,14 @@ impl Journal {
     /// # Errors
     /// As [`Journal::commit_tid`].
     pub fn force_commit(&self, cx: &mut Cx) -> Result<(), Errno> {
-        let tid = self.shared.last_tid(cx);
+        let tid = self.last_tid(cx);
         self.shared.commit_tid(cx, tid)
+    }
+
+    /// The running transaction, else the last one: all that has been done until now is in it, or in
+    /// an earlier one.
+    pub fn last_tid(&self, cx: &Cx) -> Tid {
+        self.shared.last_tid(cx)
     }
 
     /// True where the commit of `tid` is still going to flush the device: then an `fsync` that

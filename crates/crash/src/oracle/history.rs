@@ -480,6 +480,10 @@ impl History {
         match self.rules {
             Rules::Posix => {}
             Rules::Ext4 => {
+                if own.node == Node::Directory {
+                    // Of a directory all is committed that there is.
+                    return self.commits.add(done, came);
+                }
                 // What began beside the fsync may have come too late for it.
                 let began = Moment::new(came - 1);
                 let newest = if data { &own.newest_data } else { &own.newest };
@@ -514,14 +518,13 @@ impl History {
 
     /// As [`data_until`](History::data_until), for its rights, and the names in a directory.
     pub fn all_until(&self, object: usize, at: Moment) -> usize {
-        self.objects[object].all.at(at).max(self.syncs.at(at))
+        self.objects[object].all.at(at).max(self.syncs.at(at)).max(self.commits.at(at))
     }
 
     /// Is a version of a name in a directory covered?
     pub fn covered(&self, dir: usize, version: &Naming, at: Moment) -> bool {
         let own = |subject: usize| version.span.before(self.objects[subject].names.at(at));
-        version.span.before(self.all_until(dir, at).max(self.commits.at(at)))
-            || version.subject.is_some_and(own)
+        version.span.before(self.all_until(dir, at)) || version.subject.is_some_and(own)
     }
 
     /// The newest path of an object, as far as it is known.

@@ -35,8 +35,9 @@ impl Inodes {
         if !datasync && inode.with(cx, |core| core.times_dirty && !core.dead) {
             self.write_inode(cx, inode)?;
         }
-        // The names of a directory are its data.
-        let datasync = datasync && inode.kind(cx) != FileType::Directory;
+        if inode.kind(cx) != FileType::Regular {
+            return result.and(self.commit_all(cx));
+        }
         let tid = inode.with(cx, |core| if datasync { core.datasync_tid } else { core.tid });
         let reporter = self.fast_tracker().map(|tracker| Reporter { fs: self, tracker });
         let changes = reporter.as_ref().map(|reporter| reporter as &dyn FastChanges);
@@ -45,5 +46,15 @@ impl Inodes {
             result = result.and_then(|()| tracker.settle_early(cx, &self.sb));
         }
         result
+    }
+
+    /// Of what is no file there are no fast commits: everything is committed that has been done.
+    fn commit_all(&self, cx: &mut Cx) -> Result<(), Errno> {
+        let tid = self.sb.journal().map(|journal| journal.last_tid(cx));
+        self.sb.make_durable(cx, tid)?;
+        match self.fast_tracker() {
+            Some(tracker) => tracker.settle_early(cx, &self.sb),
+            None => Ok(()),
+        }
     }
 }
