@@ -1,4 +1,4 @@
-//! File systems that are not ours: their mkfs, their checkers, and how they are told apart.
+//! File systems that are not ours: their mkfs, their checkers, and how they are recognised.
 
 use std::fmt;
 use std::str::FromStr;
@@ -106,7 +106,7 @@ impl Foreign {
         self.known()?.replay
     }
 
-    /// Places and contents that tell which it is.
+    /// Places and contents by which it is recognised.
     pub(crate) fn signs() -> impl Iterator<Item = (u64, &'static [u8], Foreign)> {
         KNOWN.iter().filter_map(|known| {
             let (at, sign) = known.sign?;

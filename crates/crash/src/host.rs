@@ -124,7 +124,7 @@ impl HostImage {
         if let Kind::Foreign(foreign) = kind
             && let Some((program, flags)) = foreign.replayer()
         {
-            // What it cannot mend the mount refuses.
+            // What it cannot repair the mount refuses.
             let replayed = Command::new(program).args(flags).arg(&self.path).output();
             replayed.map_err(|error| Refusal::host(program, error))?;
         }

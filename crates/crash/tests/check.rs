@@ -74,8 +74,8 @@ fn a_missing_fsync_of_the_directory_is_found() {
     }
 }
 
-/// An fsync of a directory commits on ext4 all that is pending, as in Linux, though the directory has
-/// not changed; on XFS it does not.
+/// An fsync of a directory commits on ext4 all that is pending, as in Linux, though the directory
+/// has not changed; on XFS it does not.
 #[test]
 fn an_fsync_of_another_directory_keeps_names_on_ext4() {
     for (kind, kept) in [(Kind::Ext4, true), (Kind::Xfs, false)] {

@@ -258,8 +258,8 @@ fn btrfs_is_recovered_by_the_kernel() {
     assert!(!refused.status.success(), "{}", shown(&refused));
 }
 
-/// Any type will do that mkfs.TYPE makes and mount(8) mounts, here one by FUSE; what there is not is
-/// named, and a checker that is not known before the first state.
+/// Any type will do that mkfs.TYPE makes and mount(8) mounts, here one by FUSE; what is not there
+/// is named.
 #[test]
 fn any_file_system_of_mount_is_recorded() {
     let dir = tempfile::tempdir().unwrap();

@@ -180,9 +180,6 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         ));
     }
     let kind = kind_of(&log, options).with_context(|| shown.clone())?;
-    if options.outside > 0 && kind.checker().is_none() {
-        bail!("--outside: no checker of {kind} is known that changes nothing; let CHECK run one");
-    }
     let from = options.from.as_ref().map(|mark| log.at_mark(mark).context(no_mark(&log, mark)));
     let from = from.transpose().with_context(|| shown.clone())?.unwrap_or(0);
     let shard = format!("{}/{}", options.shard.number, options.shard.parts);
@@ -242,10 +239,11 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 /// The file system: as the user says, as the log says, or as its last state does.
 ///
 /// # Errors
-/// Nobody says it, or it is not one that is recovered; the log cannot be read.
+/// Nobody says it, or it is not one that is recovered; its checker is asked for and there is none;
+/// the log cannot be read.
 fn kind_of(log: &Log, options: &Options) -> Result<Kind> {
     let named = &log.header().file_system;
-    match (options.fs, named.as_str()) {
+    let kind = match (options.fs, named.as_str()) {
         (Some(kind), Header::UNKNOWN) => Ok(kind),
         (Some(kind), named) if kind.to_string() == named => Ok(kind),
         (Some(kind), named) => bail!("--fs {kind}: the log says that it is {named}"),
@@ -257,7 +255,11 @@ fn kind_of(log: &Log, options: &Options) -> Result<Kind> {
             )
         }
         (None, named) => named.parse().map_err(|error| anyhow::anyhow!("{error}")),
+    }?;
+    if options.outside > 0 && kind.checker().is_none() {
+        bail!("--outside: no checker of {kind} is known that changes nothing; let CHECK run one");
     }
+    Ok(kind)
 }
 
 /// Two names of one file that exists.
