@@ -21,7 +21,8 @@
 //!
 //! [`metadump`] copies the metadata alone, for a bug report.
 //!
-//! In the same way [`resize`] and [`tune`] change a sound ext2, ext3 or ext4 ([`volume`]).
+//! In the same way [`resize`] and [`tune`] change a sound ext2, ext3 or ext4 ([`volume`]), and
+//! [`plan_shrink`] makes an XFS smaller.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -53,6 +54,7 @@ pub use apply::apply;
 pub use ext4::format::extent::FileRun;
 pub use plan::{Change, Finding, Plan};
 pub use undelete::{Deleted, Deletions};
+pub use xfs::plan_shrink;
 
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,5 @@
-//! Larger and smaller: the plan of a resize of ext2, ext3 and ext4.
+//! Larger and smaller: the plan of a resize of ext2, ext3 and ext4, and the form of that of XFS
+//! ([`plan_shrink`](crate::plan_shrink)).
 //!
 //! 1. [`plan`] only reads. It decides the new geometry, where bitmaps and inode tables go, which
 //!    blocks and inodes must move, and keeps the blocks that change in memory.
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use base::{Page, Sector};
 use block::{BioFlags, DeviceError, Overlay, Queue};
 use ext4::format::Geometry;
-use rt::Cx;
+use rt::{Cx, Meter};
 
 use crate::plan::Plan;
 use crate::volume::{self, EditError, Volume};
@@ -98,14 +99,31 @@ pub struct ResizePlan {
     pub layout: LayoutPlan,
 }
 
+/// What will be done to an XFS that shrinks.
+#[derive(Debug)]
+pub struct ShrinkPlan {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks and groups as they are.
+    pub before: (u64, u32),
+    /// Blocks and groups as they will be.
+    pub after: (u64, u32),
+    /// Blocks of content, and of the log, that move.
+    pub blocks_moved: u64,
+    /// Inodes that get another number.
+    pub inodes_moved: u64,
+    /// What is written.
+    pub layout: LayoutPlan,
+}
+
 /// What a change of the layout writes, first and then.
 #[derive(Debug)]
 pub struct LayoutPlan {
     /// Bytes of a block.
-    block_size: u32,
+    pub(crate) block_size: u32,
     /// Runs of blocks that must read as zeros: start and length.
-    zeroes: Vec<(u64, u64)>,
-    moves: Vec<Move>,
+    pub(crate) zeroes: Vec<(u64, u64)>,
+    pub(crate) moves: Vec<Move>,
     /// What goes through the undo file.
     pub plan: Plan,
 }
@@ -209,8 +227,14 @@ impl LayoutPlan {
     ///
     /// # Errors
     /// The device's; the file system is as it was.
-    pub fn prepare(&self, cx: &mut Cx, queue: &Arc<Queue>) -> Result<(), DeviceError> {
+    pub fn prepare(
+        &self,
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        meter: &Meter,
+    ) -> Result<(), DeviceError> {
         let size = u64::from(self.block_size);
+        meter.begin("moving blocks", self.moves.iter().map(|part| part.len).sum());
         for &(start, len) in &self.zeroes {
             queue.write_zeroes(cx, Sector::from_bytes(start * size), len * size / 512)?;
         }
@@ -222,6 +246,7 @@ impl LayoutPlan {
                 let page = queue.read(cx, place(part.from), (len * size) as usize)?;
                 queue.write(cx, place(part.to), page, BioFlags::empty())?;
                 done += len;
+                meter.add(len);
             }
         }
         queue.flush(cx)

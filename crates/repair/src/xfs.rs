@@ -36,6 +36,7 @@ mod meta;
 mod names;
 mod room;
 mod sane;
+mod shrink;
 mod space;
 mod store;
 mod strays;
@@ -46,11 +47,13 @@ mod tree_hash;
 mod tree_read;
 mod undelete;
 
+pub use shrink::plan as plan_shrink;
 pub use undelete::deleted;
 
 use groups::Group;
 use inodes::Inode;
 use names::Directory;
+use super_block::Purpose;
 
 /// Rounds at the most: what one round moves may show the next one something.
 const ROUNDS: usize = 6;
@@ -200,7 +203,7 @@ fn lossy(
 impl<'a> Fs<'a> {
     /// The superblock, restored where it must be, and the log recovered.
     fn open(view: View<'a>, zero_log: bool) -> Result<Fs<'a>, RepairError> {
-        let mut fs = super_block::open(view)?;
+        let mut fs = super_block::open(view, Purpose::Repair)?;
         fs.note_cycle(fs.raw.sb_lsn.get());
         fs.recover_log(zero_log)?;
         fs.reread()?;

@@ -48,7 +48,7 @@ fn plan(
 
 /// Carries a plan out.
 fn carry_out(cx: &mut Cx, queue: &Arc<Queue>, plan: &ResizePlan, undo: &std::path::Path) {
-    plan.layout.prepare(cx, queue).expect("prepare");
+    plan.layout.prepare(cx, queue, &rt::Meter::default()).expect("prepare");
     plan.layout.judge(cx, queue).expect("a sound result");
     let of = Repaired { target: "disk.img", device_bytes: queue.info().bytes() };
     let mut undo = UndoFile::create(undo, [5; 16], &of, &plan.layout.plan).expect("an undo file");

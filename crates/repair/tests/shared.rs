@@ -98,7 +98,7 @@ fn carry_out(
     let plan = rt::testing::world(|cx| {
         let queue = queue(cx, device.clone());
         let plan = plan(cx, &queue)?;
-        plan.prepare(cx, &queue)?;
+        plan.prepare(cx, &queue, &rt::Meter::default())?;
         plan.judge(cx, &queue)?;
         Ok::<_, EditError>(plan.plan)
     })?;

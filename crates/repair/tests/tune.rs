@@ -30,7 +30,7 @@ fn change(device: &Arc<MemoryDevice>, options: &TuneOptions) -> Result<(), EditE
     let plan = rt::testing::world(|cx| {
         let queue = queue(cx, device.clone());
         let plan = tune::plan(cx, &queue, options)?;
-        plan.prepare(cx, &queue)?;
+        plan.prepare(cx, &queue, &rt::Meter::default())?;
         plan.judge(cx, &queue)?;
         Ok::<_, EditError>(plan.plan)
     })?;

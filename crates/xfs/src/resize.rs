@@ -60,6 +60,9 @@ pub enum ResizeError {
         /// The first such group.
         group: u32,
     },
+    /// The log lies behind the new end.
+    #[error("the log lies behind the new end")]
+    LogInUse,
     /// A size that cannot be.
     #[error("{bytes} bytes: {reason}")]
     Size {
@@ -68,6 +71,13 @@ pub enum ResizeError {
         /// What is wrong with them.
         reason: &'static str,
     },
+}
+
+impl ResizeError {
+    /// True where something lies behind the new end that could be moved.
+    pub fn is_in_the_way(&self) -> bool {
+        matches!(self, ResizeError::InUse { .. } | ResizeError::LogInUse)
+    }
 }
 
 impl From<XfsError> for ResizeError {
@@ -109,7 +119,11 @@ pub fn resize(
     if wanted > device {
         return Err(ResizeError::Device { device, wanted });
     }
-    let shapes = plan(&raw, old, wanted)?;
+    if !log_is_inside(&old, blocks_of(&old, wanted)?) {
+        return Err(ResizeError::LogInUse);
+    }
+    let (new, raw) = shape(&raw, &old, wanted)?;
+    let shapes = Shapes { old, new, raw };
     let Shapes { old, new, .. } = &shapes;
     let size = |geometry: &Geometry| (geometry.blocks_count, geometry.ag_count);
     let report = ResizeReport { before: size(old), after: size(new), block_size: old.block_size };
@@ -121,32 +135,47 @@ pub fn resize(
     Ok(report)
 }
 
-/// The shape of a file system of so many bytes.
-fn plan(raw: &RawSuper, old: Geometry, bytes: u64) -> Result<Shapes, ResizeError> {
-    let wrong = |reason| ResizeError::Size { bytes, reason };
+/// Blocks of a file system of so many bytes: none in a group that would be too small.
+fn blocks_of(old: &Geometry, bytes: u64) -> Result<u64, ResizeError> {
     let (mut blocks, group) = (bytes / u64::from(old.block_size), u64::from(old.ag_blocks));
     let rest = blocks % group;
     if rest > 0 && rest < GROUP_MIN {
-        // No group is that small.
         blocks -= rest;
     }
-    if blocks < GROUP_MIN {
-        return Err(wrong("a group has at least 64 blocks"));
+    match blocks < GROUP_MIN {
+        true => Err(ResizeError::Size { bytes, reason: "a group has at least 64 blocks" }),
+        false => Ok(blocks),
     }
+}
+
+fn log_is_inside(old: &Geometry, blocks: u64) -> bool {
     let log = old.split(old.log_start);
-    let log_end = old.linear(log) + u64::from(old.log_blocks);
-    if blocks < log_end {
-        return Err(wrong("the log lies behind that"));
-    }
+    old.linear(log) + u64::from(old.log_blocks) <= blocks
+}
+
+/// The shape of a file system of so many bytes, in whole blocks: a rest of less than 64 blocks
+/// makes no group. Its superblock is that of `raw` else.
+///
+/// # Errors
+/// [`ResizeError::Size`]; the log of `raw` does not lie inside.
+pub fn shape(
+    raw: &RawSuper,
+    old: &Geometry,
+    bytes: u64,
+) -> Result<(Geometry, RawSuper), ResizeError> {
+    let blocks = blocks_of(old, bytes)?;
+    let wrong = |reason| ResizeError::Size { bytes, reason };
     let mut raw = *raw;
     raw.sb_dblocks.set(blocks);
-    let count = blocks.div_ceil(group);
+    let count = blocks.div_ceil(u64::from(old.ag_blocks));
+    if count == 1 && old.ag_count > 1 {
+        return Err(wrong("one group would be left, and xfs_repair needs two"));
+    }
     raw.sb_agcount.set(u32::try_from(count).map_err(|_| wrong("too many groups"))?);
     let mut sector = vec![0; old.sector_size as usize];
     seal(&mut sector, &raw);
     let parsed = Geometry::parse(&sector, At::Super(0));
-    let new = parsed.map_err(|corrupt| ResizeError::Mount(corrupt.into()))?;
-    Ok(Shapes { old, new, raw })
+    Ok((parsed.map_err(|corrupt| ResizeError::Mount(corrupt.into()))?, raw))
 }
 
 /// Headers and empty trees of groups that come, with their copy of the superblock.
@@ -154,7 +183,7 @@ fn write_new_groups(cx: &mut Cx, queue: &Arc<Queue>, shapes: &Shapes) -> Result<
     let Shapes { old, new, raw } = shapes;
     for ag in old.ag_count..new.ag_count {
         let mut bytes = group_headers(raw, new, ag);
-        seal(&mut bytes[..new.sector_size as usize], raw);
+        seal(&mut bytes[..new.sector_size as usize], &raw.without_quota());
         let place = new.header_sector(ag, AgHeader::Super);
         queue.write(cx, place, Page::from_slice(&bytes), BioFlags::META)?;
     }

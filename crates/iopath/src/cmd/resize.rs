@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use repair::resize::{self as ext, Numbers, ResizeOptions, Size};
 use serde_json::{Value, json};
@@ -17,16 +17,17 @@ use crate::target::{Target, TargetPath};
 use crate::text;
 
 pub mod mounted;
+mod of_xfs;
 
 /// Make a file system larger or smaller
 #[derive(Args)]
 #[command(after_help = "\
 Without a size it takes all of its device. An image file that is too short for the size becomes
 longer first; one whose file system shrinks keeps its length. One that iopath has mounted grows
-while it is used; its directory names it as well. A power cut leaves the old size or the new one; of ext2, ext3 and ext4 the next resize finishes it from its
-undo file (TARGET.undo), or iopath undo reverts it. Their journal is replayed first, blocks and
-inodes move as they must, and the result is checked before it is written. XFS shrinks as far as the
-end is free.
+while it is used; its directory names it as well. A power cut leaves the old size or the new one.
+Where blocks or inodes must move (ext2, ext3 and ext4; XFS that shrinks), the result is checked
+before it is written, and the next resize finishes a cut from the undo file (TARGET.undo), or
+iopath undo reverts it. A journal or log is replayed first.
 
 Examples:
   iopath resize disk.img 20G
@@ -52,10 +53,10 @@ pub struct Options {
     /// ext: turn the feature 64bit off
     #[arg(short = 's', long = "32bit", conflicts_with_all = ["size", "min", "print_min"])]
     narrow: bool,
-    /// ext: print what would be done, and change nothing
+    /// Print what would be done, and change nothing; XFS: of a smaller size
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// ext: undo file that is kept; iopath undo reverts the resize with it
+    /// Undo file that is kept; iopath undo reverts the resize with it. XFS: where anything moves
     #[arg(short = 'z', long, value_name = "FILE")]
     undo_file: Option<PathBuf>,
 }
@@ -63,8 +64,7 @@ pub struct Options {
 impl Options {
     /// Is there something that only ext knows?
     fn of_ext(&self) -> bool {
-        let flags = [self.min, self.print_min, self.wide, self.narrow, self.dry_run];
-        flags.contains(&true) || self.undo_file.is_some()
+        [self.min, self.print_min, self.wide, self.narrow].contains(&true)
     }
 }
 
@@ -81,26 +81,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     if known == Known::Ext {
         return resize_ext(app, &storage, options);
     }
-    if options.of_ext() {
-        bail!("{target}: XFS takes a size alone: -M, -P, -b, -s, -n and -z are for ext");
-    }
-    let report = xfs::resize::resize(app.cx, &storage.queue, options.size);
-    let report = report.with_context(|| target.to_string())?;
-    let bytes = |blocks: u64| blocks * u64::from(report.block_size);
-    let (before, after) = (bytes(report.before.0), bytes(report.after.0));
-    if app.out.json {
-        app.out.document(&json!({
-            "target": target.to_string(),
-            "before": { "size": before, "groups": report.before.1 },
-            "after": { "size": after, "groups": report.after.1 },
-        }))?;
-    } else if before == after {
-        app.out.line(format!("{target}: keeps its size of {}", text::size(after)))?;
-    } else {
-        let (from, to) = (text::size(before), text::size(after));
-        let groups = format!("{} groups, {} before", report.after.1, report.before.1);
-        app.out.line(format!("{target}: {to}, {from} before ({groups})"))?;
-    }
+    of_xfs::resize(app, &storage, options)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -147,7 +128,10 @@ fn resize_ext(app: &mut App, storage: &Storage, options: &Options) -> Result<Exi
     let wanted = ResizeOptions { size, wide, device_bytes };
     let plan = ext::plan(app.cx, &storage.queue, &wanted).with_context(named)?;
     if !options.dry_run && !plan.is_done() {
-        plan.layout.prepare(app.cx, &storage.queue).with_context(named)?;
+        let progress = app.out.progress("moving");
+        let prepared = plan.layout.prepare(app.cx, &storage.queue, &progress.meter());
+        progress.finish();
+        prepared.with_context(named)?;
         plan.layout.judge(app.cx, &storage.queue).with_context(named)?;
         undoable::carry_out(app, storage, &plan.layout.plan, options.undo_file.as_deref())?;
     }

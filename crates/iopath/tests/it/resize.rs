@@ -69,6 +69,46 @@ fn as_resize2fs_does_it() {
     assert!(std::fs::read(&ours).expect("the image")[..2048] == before[..2048], "the old size");
 }
 
+/// Goal: XFS shrinks where its end is in use, as a user runs it. Method: a dry run changes nothing,
+/// the tree stays for the kernel, the undo file restores the old size.
+#[test]
+fn xfs_shrinks_by_moving() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    let tree = place.join("tree");
+    for d in 0..16 {
+        std::fs::create_dir_all(tree.join(format!("d{d}"))).expect("a directory");
+        for n in 0..20u32 {
+            let bytes = vec![n as u8 + 1; 30_000];
+            std::fs::write(tree.join(format!("d{d}/file-{n}")), bytes).expect("a file");
+        }
+    }
+    ok(place, "mkfs -q -t xfs --size 512M ours.img");
+    ok(place, "cp -a tree/. ours.img:/");
+    let ours = place.join("ours.img");
+    let before = std::fs::read(&ours).expect("an image");
+    let planned = ok(place, "resize -n ours.img 300M");
+    assert!(planned.contains("nothing was changed"), "{planned}");
+    assert!(std::fs::read(&ours).expect("the image") == before, "a dry run writes nothing");
+    let done = ok(place, "resize -z kept ours.img 300M");
+    assert_eq!(planned.replace("; nothing was changed", ""), done);
+    assert!(!done.contains(" 0 inodes"), "{done}");
+    judge::xfs_repair(&ours).unwrap_or_else(|text| panic!("{done}: {text}"));
+    let kernel = LoopMount::new(&ours, "xfs", "ro,nouuid").expect("the kernel mounts it");
+    let theirs = manifest::of_dir(&kernel.path()).expect("the kernel reads");
+    drop(kernel);
+    let wanted = manifest::of_dir(&tree).expect("what went in");
+    assert_eq!(manifest::diff(&wanted, &theirs), "");
+    ok(place, "undo kept");
+    judge::xfs_repair(&ours).unwrap_or_else(|text| panic!("undone: {text}"));
+    assert!(std::fs::read(&ours).expect("the image")[..512] == before[..512], "the old size");
+    let again = ok(place, "resize --json ours.img 300M");
+    assert!(again.contains("\"changed\":true"), "{again}");
+    assert!(!place.join("ours.img.undo").exists(), "the undo file is removed");
+    let larger = ok(place, "resize ours.img 600M");
+    assert!(larger.contains("0 blocks and 0 inodes moved"), "{larger}");
+}
+
 /// Goal: what cannot be is refused, with how to go on. Method: a size behind a partition's end.
 #[test]
 fn what_cannot_be_is_named() {

@@ -229,7 +229,16 @@ impl Fs<'_> {
         let alike = kinds
             .filter(|((_, have), want)| have != want)
             .all(|((kind, _), _)| Layout::owner(*kind) == owner::AG);
-        layout.counts = needed;
+        // Each tree keeps its first blocks: whose they are is counted already.
+        let (mut trees, mut list, mut at) = (Vec::new(), Vec::new(), 0);
+        for (&have, &want) in layout.counts.iter().zip(&needed) {
+            trees.extend_from_slice(&layout.taken[at..at + want]);
+            list.extend_from_slice(&layout.taken[at + want..at + have]);
+            at += have;
+        }
+        list.extend_from_slice(&layout.taken[at..]);
+        trees.append(&mut list);
+        (layout.taken, layout.counts) = (trees, needed);
         (fits && alike).then_some(layout)
     }
 

@@ -79,7 +79,7 @@ fn shape(raw: &RawSuper) -> Vec<u8> {
     (copy.sb_gquotino, copy.sb_pquotino) = (zero.sb_gquotino, zero.sb_pquotino);
     (copy.sb_qflags, copy.sb_flags) = (zero.sb_qflags, 0);
     (copy.sb_inprogress, copy.sb_fname) = (0, zero.sb_fname);
-    let varies = Version::ATTR | Version::MOREBITS;
+    let varies = Version::ATTR | Version::MOREBITS | Version::QUOTA;
     copy.sb_versionnum.set(copy.sb_versionnum.get() & !varies.bits());
     copy.sb_features2.set(copy.sb_features2.get() & !8);
     copy.sb_bad_features2 = zero.sb_bad_features2;
@@ -183,7 +183,7 @@ fn unmarked(raw: &RawSuper) -> Vec<u8> {
 }
 
 /// Refuses what cannot be kept right, by name.
-fn refuse(g: &Geometry, view: &View<'_>) -> Result<(), RepairError> {
+fn refuse(g: &Geometry, view: &View<'_>, purpose: Purpose) -> Result<(), RepairError> {
     let (access, reasons) = g.features.access();
     if access != Access::ReadWrite {
         let name = reasons.first().map_or("a feature", |reason| reason.name.as_str());
@@ -192,10 +192,14 @@ fn refuse(g: &Geometry, view: &View<'_>) -> Result<(), RepairError> {
     if g.metadata_root.is_some() {
         return Err(RepairError::Feature("metadir".into()));
     }
-    if g.features.version.contains(Version::QUOTA) {
+    if purpose == Purpose::Repair && g.features.version.contains(Version::QUOTA) {
         return Err(RepairError::Feature("quota".into()));
     }
-    if !matches!(g.block_size, 1024 | 2048 | 4096) {
+    let sizes = match purpose {
+        Purpose::Repair => 1024..=4096,
+        Purpose::Move => 1024..=16384,
+    };
+    if !sizes.contains(&g.block_size) {
         return Err(RepairError::Feature(format!("blocks of {} bytes", g.block_size)));
     }
     let device_bytes = view.blocks() * view.block_size() as u64;
@@ -206,11 +210,20 @@ fn refuse(g: &Geometry, view: &View<'_>) -> Result<(), RepairError> {
     Ok(())
 }
 
+/// What a file system is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To repair it.
+    Repair,
+    /// To move what a sound one holds.
+    Move,
+}
+
 /// Opens a file system: reads the superblock and restores it where it must be.
 ///
 /// # Errors
 /// No superblock, or a feature that is refused.
-pub fn open(mut view: View<'_>) -> Result<Fs<'_>, RepairError> {
+pub fn open(mut view: View<'_>, purpose: Purpose) -> Result<Fs<'_>, RepairError> {
     let v4 = RawSuper::view(&view.read_bytes(0, 512)?).is_some_and(|raw| {
         raw.sb_magicnum.get() == MAGIC && (1..5).contains(&(raw.sb_versionnum.get() & 0xf))
     });
@@ -229,7 +242,7 @@ pub fn open(mut view: View<'_>) -> Result<Fs<'_>, RepairError> {
     }
     let g = Geometry::parse(&sector, At::Super(0))
         .map_err(|corrupt| RepairError::Hopeless(corrupt.to_string()))?;
-    refuse(&g, &view)?;
+    refuse(&g, &view, purpose)?;
     view.set_block_size(g.block_size);
     if !findings.is_empty() {
         view.write_bytes(0, &sector)?;
@@ -265,7 +278,7 @@ impl Fs<'_> {
             if whole && shape(raw) == shape(&self.raw) {
                 continue;
             }
-            let mut copy = self.raw;
+            let mut copy = self.raw.without_quota();
             copy.sb_inprogress |= IN_PROGRESS;
             copy.sb_lsn.set(0);
             self.view.write_bytes(sector.bytes(), &sealed(&copy))?;
@@ -273,6 +286,15 @@ impl Fs<'_> {
             self.note(safe(Rule::SuperBackup, At::Super(ag), detail, "copy the first one"));
         }
         Ok(())
+    }
+
+    /// Writes the superblock as it is here.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn write_super(&mut self) -> Result<(), DeviceError> {
+        let sector = sealed(&self.raw);
+        self.view.write_bytes(0, &sector)
     }
 
     /// Stores the sums over all groups.
@@ -289,8 +311,7 @@ impl Fs<'_> {
         raw.sb_icount.set(sums.inodes);
         raw.sb_ifree.set(sums.free_inodes);
         raw.sb_fdblocks.set(sums.free_blocks);
-        let sector = sealed(&self.raw);
-        self.view.write_bytes(0, &sector)?;
+        self.write_super()?;
         let detail = "the counters are not the sums over all groups";
         self.note(safe(Rule::SuperCount, At::Super(0), detail, "store the sums"));
         Ok(())

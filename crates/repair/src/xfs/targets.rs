@@ -54,8 +54,12 @@ impl Fs<'_> {
         Ok((end > 0).then(|| used[..end].to_vec()))
     }
 
-    /// The target that lies in blocks of its own: all of what its blocks hold.
-    fn remote_target(&mut self, ino: Ino) -> Result<Option<Vec<u8>>, DeviceError> {
+    /// The target that lies in blocks of its own: all of what its blocks hold. None if they cannot
+    /// be read.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn remote_target(&mut self, ino: Ino) -> Result<Option<Vec<u8>>, DeviceError> {
         let fork = self.inodes[&ino.0].data.clone();
         let mut target = Vec::new();
         for extent in &fork.extents {

@@ -41,7 +41,8 @@ pub const KINDS: &[Kind] = &[
 
 pub fn mount(cx: &mut Cx, device: Arc<dyn Device>) -> Result<Arc<Xfs>, xfs::MountError> {
     let queue = queue(cx, device);
-    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(32 << 20));
+    let config = PageCacheConfig { folio_size: 16384, ..PageCacheConfig::with_limit(32 << 20) };
+    let pages = PageCache::new(cx.runtime(), config);
     let options = MountOptions { read_only: false, ..MountOptions::default() };
     Xfs::mount(cx, &queue, &pages, options)
 }
@@ -80,7 +81,8 @@ impl Kind {
     }
 }
 
-fn populate(cx: &mut Cx, fs: &Xfs, block: u64) {
+/// One of everything.
+pub fn populate(cx: &mut Cx, fs: &Xfs, block: u64) {
     let root = fs.root();
     let deepest = directories(cx, fs, 900);
     let middle = mkdir(cx, fs, root, "middle");

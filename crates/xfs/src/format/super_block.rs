@@ -101,6 +101,19 @@ assert_layout!(RawSuper, SUPER_SIZE,
 views!(RawSuper);
 
 impl RawSuper {
+    /// What the copies say of quota: nothing, where the superblock names the inodes of quota. (With
+    /// `metadir` directories name them.)
+    pub fn without_quota(&self) -> RawSuper {
+        let mut copy = *self;
+        for word in [&mut copy.sb_uquotino, &mut copy.sb_gquotino, &mut copy.sb_pquotino] {
+            if word.get() != 0 {
+                word.set(0);
+                copy.sb_qflags.set(0);
+            }
+        }
+        copy
+    }
+
     /// The label, up to its first zero byte.
     pub fn label(&self) -> &[u8] {
         let end = self.sb_fname.iter().position(|&byte| byte == 0);

@@ -69,7 +69,7 @@ fn change_copies(
         let place = geometry.header_sector(ag, AgHeader::Super);
         let mut bytes = queue.read(cx, place, physical)?.to_vec();
         if wanted(&bytes[..size]) {
-            seal(&mut bytes[..size], raw);
+            seal(&mut bytes[..size], &raw.without_quota());
             queue.write(cx, place, Page::from_slice(&bytes), BioFlags::META)?;
         }
     }

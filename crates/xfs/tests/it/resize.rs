@@ -120,6 +120,28 @@ fn file_systems_grow_and_shrink() {
     }
 }
 
+/// Goal: with accounts of quota the copies of the superblock name no inodes of quota, as
+/// xfs_repair wants it. Method: larger and smaller, and another label.
+#[test]
+fn copies_do_not_name_quota_files() {
+    rt::testing::real(|cx| {
+        let device = MAPPED.fresh(cx, DEVICE);
+        let quota = xfs::QuotaMode::Count([Some(true); 3]);
+        let options = xfs::MountOptions { quota, ..xfs::MountOptions::default() };
+        let (fs, _) = crate::world::mount_with(cx, device.clone(), 8 << 20, options);
+        write_files(cx, &fs, 0..10).expect("files");
+        fs.unmount(cx).expect("unmount");
+        for mib in [107, 58] {
+            to(cx, &device, mib).unwrap_or_else(|error| panic!("{mib}: {error}"));
+            sound(cx, &device, &format!("{mib} MiB"));
+        }
+        let label = TuneOptions { label: Some(b"counted".to_vec()), ..TuneOptions::default() };
+        let queue = crate::world::queue(cx, device.clone());
+        tune(cx, &queue, &label).expect("a label");
+        sound(cx, &device, "with a label");
+    });
+}
+
 /// Goal: the free end goes, whole groups with it, and comes back.
 #[test]
 fn an_empty_end_goes_and_comes_back() {

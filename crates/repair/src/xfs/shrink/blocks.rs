@@ -1,0 +1,133 @@
+//! Content of files that moves: each run of blocks once, for all files that share it.
+
+use base::FsBlock;
+use xfs::format::{Extent, Geometry};
+
+use super::Shrink;
+use crate::RepairError;
+use crate::resize::Move;
+use crate::xfs::forks::{Fork, Which, part};
+
+/// A run of blocks, and where it goes.
+struct Run {
+    from: u64,
+    to: u64,
+    len: u64,
+    /// Somebody has written it.
+    written: bool,
+}
+
+impl Run {
+    fn end(&self) -> u64 {
+        self.from + self.len
+    }
+}
+
+/// Where content goes, in the order of where it was.
+#[derive(Default)]
+pub struct Moves(Vec<Run>);
+
+impl Moves {
+    /// What is copied.
+    pub fn copies(&self, g: &Geometry) -> Vec<Move> {
+        let linear = |block: u64| g.linear(g.split(FsBlock(block)));
+        let written = self.0.iter().filter(|run| run.written);
+        written
+            .map(|run| Move { from: linear(run.from), to: linear(run.to), len: run.len })
+            .collect()
+    }
+
+    /// The pieces of an extent where they are afterwards.
+    fn apply(&self, extent: &Extent) -> Vec<Extent> {
+        let (mut pieces, mut at) = (Vec::new(), extent.offset);
+        while at < extent.end() {
+            let block = extent.start.0 + (at - extent.offset);
+            let index = self.0.partition_point(|run| run.end() <= block);
+            let run = self.0.get(index);
+            let (to, len) = match run.filter(|run| run.from <= block) {
+                Some(run) => (Some(run.to + (block - run.from)), run.end() - block),
+                None => (None, run.map_or(u64::MAX, |run| run.from - block)),
+            };
+            let end = extent.end().min(at.saturating_add(len));
+            let piece = part(extent, at..end).expect("it has blocks");
+            pieces.push(Extent { start: to.map_or(piece.start, FsBlock), ..piece });
+            at = end;
+        }
+        pieces
+    }
+}
+
+impl Shrink<'_> {
+    /// The pieces of content behind the new end, by their place: start, end, whether written.
+    fn going(&self) -> Vec<(u64, u64, bool)> {
+        let mut list = Vec::new();
+        for inode in self.fs.inodes.values().filter(|inode| inode.core.file_type() == 0x8000) {
+            for extent in &inode.data.extents {
+                let place = self.fs.g.split(extent.start);
+                let end = self.new.ag_length(place.ag);
+                let skip = end.saturating_sub(place.block).min(extent.count);
+                if skip < extent.count {
+                    let start = extent.start.0 + u64::from(skip);
+                    let end = extent.start.0 + u64::from(extent.count);
+                    list.push((start, end, !extent.unwritten));
+                }
+            }
+        }
+        list.sort_unstable();
+        list
+    }
+
+    /// Finds places for the content behind the new end.
+    pub fn place_content(&mut self) -> Result<Moves, RepairError> {
+        let mut runs: Vec<(u64, u64, bool)> = Vec::new();
+        for (start, end, written) in self.going() {
+            match runs.last_mut() {
+                // Shared blocks are there several times.
+                Some(last) if start < last.1 || start == last.1 && written == last.2 => {
+                    last.1 = last.1.max(end);
+                    last.2 |= written;
+                }
+                _ => runs.push((start, end, written)),
+            }
+        }
+        let mut moves = Moves::default();
+        for (start, end, written) in runs {
+            let mut from = start;
+            while from < end {
+                let count = (end - from).min(1 << 20) as u32;
+                for (to, len) in self.fs.take_blocks(count)? {
+                    let len = u64::from(len);
+                    moves.0.push(Run { from, to: to.0, len, written });
+                    from += len;
+                }
+            }
+        }
+        Ok(moves)
+    }
+
+    /// Changes the maps of files whose content or whose map moves.
+    pub fn map_anew(&mut self) {
+        let (old, new) = (self.old.clone(), self.new.clone());
+        let goes = |block: FsBlock| {
+            let place = old.split(block);
+            place.block >= new.ag_length(place.ag)
+        };
+        for inode in self.fs.inodes.values_mut() {
+            if inode.core.file_type() != 0x8000 {
+                continue;
+            }
+            let fork = inode.fork(Which::Data);
+            let last = |extent: &Extent| FsBlock(extent.start.0 + u64::from(extent.count) - 1);
+            let content = fork.extents.iter().any(|extent| goes(last(extent)));
+            if !content && !fork.tree.iter().any(|&block| goes(block)) {
+                continue;
+            }
+            let mut now = Fork { tree: fork.tree.clone(), ..Fork::default() };
+            for extent in &fork.extents {
+                self.moves.apply(extent).into_iter().for_each(|piece| now.append(piece));
+            }
+            *inode.fork_mut(Which::Data) = now;
+            inode.renew(Which::Data);
+        }
+    }
+}

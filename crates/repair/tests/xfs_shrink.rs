@@ -1,0 +1,346 @@
+//! XFS that shrinks where its end is in use: content, inodes, directories, attributes and the log
+//! move. `xfs_repair -n` of the host and the newest one and our check find nothing, the tree is the
+//! same, also for the kernel; a cut leaves one of both sizes.
+
+mod support;
+mod xfs_support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use base::Rng;
+use block::{DeviceInfo, Queue};
+use cache::{PageCache, PageCacheConfig};
+use device::{MemoryDevice, RecordDevice};
+use repair::resize::ShrinkPlan;
+use repair::undo::{Repaired, UndoFile};
+use repair::volume::EditError;
+use rt::{Cx, Meter};
+use support::{queue, write};
+use testkit::content::{create, mkdir};
+use testkit::{judge, manifest as tree};
+use vfs::quota::{Kind, Limits, Quota};
+use vfs::{FallocMode, FileSystem, SetAttr};
+use xfs::{MkfsOptions, MountOptions, QuotaMode, Xfs};
+use xfs_support::{geometry, manifest, mount, populate};
+
+const MIB: u64 = 1 << 20;
+const DEVICE: u64 = 144 * MIB;
+
+/// Six groups of 24 MiB, a log in the middle.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    block: u32,
+    compat: &'static str,
+    rmapbt: bool,
+}
+
+/// One of its own for each image: the kernel mounts several at once.
+fn uuid() -> [u8; 16] {
+    static COUNT: AtomicU8 = AtomicU8::new(0);
+    let mut uuid = [0x51; 16];
+    uuid[15] = COUNT.fetch_add(1, Ordering::Relaxed);
+    uuid
+}
+
+impl Shape {
+    fn image(&self) -> Arc<MemoryDevice> {
+        self.image_with(|cx, fs| {
+            populate(cx, fs, self.block.into());
+            more(cx, fs, self.compat != "4.19");
+        })
+    }
+
+    fn image_with(&self, fill: impl FnOnce(&mut Cx, &Xfs)) -> Arc<MemoryDevice> {
+        rt::testing::world(|cx| {
+            let info = DeviceInfo { volatile_cache: true, ..DeviceInfo::plain(DEVICE / 512) };
+            let device = Arc::new(MemoryDevice::with_info(info));
+            let options = MkfsOptions {
+                block_size: self.block,
+                ag_count: Some(6),
+                log_size: Some((16 << 20).max(1300 * u64::from(self.block))),
+                rmapbt: self.rmapbt,
+                uuid: Some(uuid()),
+                ..MkfsOptions::compat(self.compat).expect("a known kernel")
+            };
+            let on = queue(cx, device.clone());
+            xfs::mkfs(cx, &on, &options).unwrap_or_else(|e| panic!("mkfs of {self:?}: {e}"));
+            let fs = mount(cx, device.clone()).expect("a fresh image is mounted");
+            fill(cx, &fs);
+            fs.unmount(cx).expect("unmount");
+            device
+        })
+    }
+}
+
+/// Directories in every group with files and attributes, of which some went; shared blocks; blocks
+/// that nobody wrote; names of one file in many directories.
+fn more(cx: &mut Cx, fs: &Xfs, shared: bool) {
+    let root = fs.root();
+    let many = create(cx, fs, root, "many-names");
+    for d in 0..12u64 {
+        let dir = mkdir(cx, fs, root, &format!("fill{d}"));
+        for n in 0..60u64 {
+            let ino = create(cx, fs, dir, &format!("file-{n}"));
+            write(cx, fs, ino, d * 100 + n, 0, 40_000 + 700 * n as usize);
+            if n % 20 == 0 {
+                let value = vec![b'v'; 50 + 60 * n as usize];
+                fs.setxattr(cx, ino, b"user.some", &value, Default::default()).expect("setxattr");
+            }
+        }
+        fs.link(cx, many, dir, format!("one-of-many-{d}").as_bytes()).expect("link");
+        for n in (0..60).step_by(3) {
+            fs.unlink(cx, dir, format!("file-{n}").as_bytes()).expect("unlink");
+        }
+        let empty = create(cx, fs, dir, "reserved");
+        fs.fallocate(cx, empty, FallocMode::Allocate { keep_size: false }, 0, 1 << 18)
+            .expect("fallocate");
+        let from = create(cx, fs, dir, "shared-0");
+        write(cx, fs, from, 7000 + d, 0, 1 << 18);
+        for n in 1..4 {
+            let to = create(cx, fs, dir, &format!("shared-{n}"));
+            if shared {
+                fs.clone_range(cx, (from, 0), (to, 0), 1 << 18).expect("clone");
+                write(cx, fs, to, 7100 + d, n << 16, 1 << 14);
+            }
+        }
+    }
+}
+
+fn plan(cx: &mut Cx, queue: &Arc<Queue>, bytes: u64) -> Result<ShrinkPlan, EditError> {
+    repair::plan_shrink(cx, queue, bytes, &Meter::default())
+}
+
+/// Carries a plan out.
+fn carry_out(cx: &mut Cx, queue: &Arc<Queue>, plan: &ShrinkPlan, undo: &std::path::Path) {
+    plan.layout.prepare(cx, queue, &Meter::default()).expect("prepare");
+    let of = Repaired { target: "disk.img", device_bytes: queue.info().bytes() };
+    let mut undo = UndoFile::create(undo, [5; 16], &of, &plan.layout.plan).expect("an undo file");
+    repair::apply(cx, queue, &mut undo).expect("apply");
+}
+
+/// Shrinks an image to so many MiB, and lets everybody judge.
+fn shrunk(device: &Arc<MemoryDevice>, what: &str, mib: u64) -> ShrinkPlan {
+    let before = manifest(device).expect("it is mounted");
+    let dir = tempfile::tempdir().expect("a directory");
+    let plan = rt::testing::world(|cx| {
+        let queue = queue(cx, device.clone());
+        let plan = plan(cx, &queue, mib * MIB).unwrap_or_else(|e| panic!("{what}: {e}"));
+        carry_out(cx, &queue, &plan, &dir.path().join("undo"));
+        plan
+    });
+    let g = geometry(&device.snapshot()).expect("a superblock");
+    assert_eq!((g.blocks_count, g.ag_count), plan.after, "{what}");
+    let end = (g.blocks_count * u64::from(g.block_size)) as usize;
+    let file = testkit::image::write(&device.snapshot()[..end]);
+    judge::xfs_repair(file.path()).unwrap_or_else(|text| panic!("{what}: {text}"));
+    let after = manifest(device).expect("it is mounted");
+    assert_eq!(tree::diff(&before, &after), "", "{what}");
+    let mut kernel = judge::kernel_manifest(file.path(), "xfs");
+    kernel.values_mut().for_each(|entry| entry.xattrs.retain(|name, _| !is_trusted(name)));
+    let mut ours = after;
+    ours.values_mut().for_each(|entry| entry.xattrs.retain(|name, _| !is_trusted(name)));
+    assert_eq!(tree::diff(&ours, &kernel), "", "{what}: through the kernel");
+    plan
+}
+
+/// ACLs in their form on disk, and what mkfs leaves in the root.
+fn is_trusted(name: &str) -> bool {
+    name.starts_with("trusted.") || name.starts_with("747275737465642e")
+}
+
+/// Goal: groups with files, inodes and the log go, and the tail of the last one. Method: images of
+/// several features, shrunk in steps; written to afterwards.
+fn in_steps(shapes: &[Shape]) {
+    for shape in shapes {
+        let device = shape.image();
+        let mut moved = (0, 0);
+        for mib in [133, 120, 101, 90] {
+            let what = format!("{shape:?} to {mib} MiB");
+            let plan = shrunk(&device, &what, mib);
+            moved.0 += plan.blocks_moved;
+            moved.1 += plan.inodes_moved;
+        }
+        println!("{shape:?}: {} blocks and {} inodes moved", moved.0, moved.1);
+        assert!(moved.0 > 1000 && moved.1 > 100, "{shape:?}: {moved:?}");
+        rt::testing::world(|cx| {
+            let fs = mount(cx, device.clone()).expect("mount");
+            let dir = mkdir(cx, &*fs, fs.root(), "afterwards");
+            for n in 0..100 {
+                let ino = create(cx, &*fs, dir, &format!("new-{n}"));
+                write(cx, &*fs, ino, n, 0, 20_000);
+            }
+            fs.unmount(cx).expect("unmount");
+        });
+        let g = geometry(&device.snapshot()).expect("a superblock");
+        let end = (g.blocks_count * u64::from(g.block_size)) as usize;
+        let file = testkit::image::write(&device.snapshot()[..end]);
+        judge::xfs_repair(file.path()).unwrap_or_else(|text| panic!("{shape:?}: {text}"));
+    }
+}
+
+#[test]
+fn what_lies_behind_the_end_moves() {
+    in_steps(&[
+        Shape { block: 4096, compat: "6.1", rmapbt: false },
+        Shape { block: 1024, compat: "6.12", rmapbt: true },
+        Shape { block: 4096, compat: "4.19", rmapbt: false },
+    ]);
+}
+
+#[test]
+fn parent_pointers_follow() {
+    in_steps(&[
+        Shape { block: 4096, compat: "7.2", rmapbt: true },
+        Shape { block: 8192, compat: "7.2", rmapbt: true },
+    ]);
+}
+
+/// Goal: accounts and limits of quota stay, also where the quota files' blocks move. Method: users
+/// with files behind the new end; the next mount counts, and the check compares.
+#[test]
+fn quota_follows() {
+    let all = QuotaMode::Count([Some(true); 3]);
+    let shape = Shape { block: 4096, compat: "6.12", rmapbt: true };
+    let device = shape.image_with(|cx, fs| populate(cx, fs, 4096));
+    let accounts = |change: bool| {
+        let (device, quota) = (device.clone(), all);
+        rt::testing::world(|cx| {
+            let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(32 << 20));
+            let options = MountOptions { quota, read_only: false, ..MountOptions::default() };
+            let on = queue(cx, device.clone());
+            let fs = Xfs::mount(cx, &on, &pages, options).expect("mount");
+            if change {
+                more(cx, &fs, true);
+                for (d, uid) in (0..12).zip((0u32..).step_by(5000)) {
+                    let owner = SetAttr { uid: Some(uid), gid: Some(7), ..SetAttr::default() };
+                    let path = format!("fill{d}");
+                    let dir = fs.lookup(cx, fs.root(), path.as_bytes()).expect("there").ino;
+                    for n in [1, 2, 4, 5] {
+                        let name = format!("file-{n}");
+                        let ino = fs.lookup(cx, dir, name.as_bytes()).expect("there").ino;
+                        fs.setattr(cx, ino, &owner).expect("chown");
+                    }
+                    let limits = Limits { block_hard: 1 << 21, ..Limits::default() };
+                    fs.set_limits(cx, Kind::User, uid, &limits).expect("limits");
+                }
+            }
+            fs.sync(cx).expect("sync");
+            // Maps and directories of root may take other blocks.
+            let of = |cx: &mut Cx, kind| {
+                let list = fs.report(cx, kind).expect("a report");
+                list.into_iter()
+                    .filter(|account| account.id > 0)
+                    .map(|account| (account.id, account.entry))
+                    .collect::<Vec<_>>()
+            };
+            let found = [Kind::User, Kind::Group].map(|kind| of(cx, kind));
+            fs.unmount(cx).expect("unmount");
+            let report = xfs::check(cx, &on, &Default::default()).expect("check");
+            assert!(report.findings.is_empty(), "{:?}", report.findings);
+            found
+        })
+    };
+    let before = accounts(true);
+    let plan = shrunk(&device, "with quota", 90);
+    assert!(plan.inodes_moved > 100);
+    let after = accounts(false);
+    assert!(before[0].len() >= 11);
+    assert_eq!(format!("{before:?}"), format!("{after:?}"));
+}
+
+/// Goal: the log moves where it lies behind the new end.
+#[test]
+fn the_log_moves() {
+    let shape = Shape { block: 4096, compat: "6.12", rmapbt: true };
+    let device = shape.image_with(|cx, fs| populate(cx, fs, 4096));
+    let plan = shrunk(&device, "with the log", 70);
+    assert!(plan.blocks_moved > 4096, "{} blocks moved", plan.blocks_moved);
+    let g = geometry(&device.snapshot()).expect("a superblock");
+    assert!(g.split(g.log_start).ag < 3);
+    shrunk(&device, "and again", 60);
+}
+
+/// Goal: what cannot be is refused by name, and nothing is written.
+#[test]
+fn what_cannot_be_is_refused() {
+    let shape = Shape { block: 4096, compat: "6.12", rmapbt: true };
+    let device = shape.image();
+    let before = device.snapshot();
+    let refused = |mib: u64| {
+        rt::testing::world(|cx| {
+            let queue = queue(cx, device.clone());
+            plan(cx, &queue, mib * MIB).expect_err("refused").to_string()
+        })
+    };
+    assert!(refused(144).contains("not smaller"));
+    assert!(refused(20).contains("free blocks in one piece"));
+    let full = refused(52);
+    assert!(full.contains("not enough free blocks") || full.contains("no room"), "{full}");
+    assert!(device.snapshot() == before, "nothing is written");
+}
+
+/// The size, and what the check finds.
+fn state(image: &[u8]) -> (usize, u64) {
+    let device = Arc::new(MemoryDevice::from_image(image));
+    let findings = rt::testing::world(|cx| {
+        let queue = queue(cx, device.clone());
+        xfs::check(cx, &queue, &Default::default()).expect("check").findings.len()
+    });
+    (findings, geometry(image).expect("a superblock").blocks_count)
+}
+
+/// Goal: a cut at any write, with any loss of what no flush has made durable, leaves the old size,
+/// or one that is finished and can be undone.
+#[test]
+fn a_cut_is_finished_or_undone() {
+    let device = Shape { block: 4096, compat: "7.2", rmapbt: true }.image();
+    let first = device.snapshot();
+    let old = geometry(&first).expect("a superblock").blocks_count;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("undo");
+    let record = Arc::new(RecordDevice::new(device.clone()));
+    rt::testing::world(|cx| {
+        let queue = queue(cx, record.clone());
+        let plan = plan(cx, &queue, 80 * MIB).expect("a plan");
+        assert!(plan.blocks_moved > 100 && plan.inodes_moved > 100);
+        carry_out(cx, &queue, &plan, &path);
+    });
+    let log = record.take_log();
+    let last = device.snapshot();
+    let count = log.entries.len();
+    let mut rng = Rng::new(7, 78);
+    let whole = (0..=count).step_by((count / 8).max(1)).map(device::Cut::clean);
+    let losses = (0..4).map(|_| log.random_cut(&mut rng)).collect::<Vec<_>>();
+    let mut kinds = [0; 2];
+    for cut in whole.chain(losses) {
+        let image = log.image_after(&first, &cut);
+        for finish in [true, false] {
+            let device = Arc::new(MemoryDevice::from_image(&image));
+            // The state of the file is that of its end; the image says what was done.
+            let copy = dir.path().join("copy");
+            let mut bytes = std::fs::read(&path).expect("the undo file");
+            bytes[8] = 1;
+            std::fs::write(&copy, bytes).expect("a copy");
+            let mut undo = UndoFile::open(&copy).expect("a sound undo file");
+            let begun = rt::testing::world(|cx| {
+                let queue = queue(cx, device.clone());
+                let begun = undo.is_begun(cx, &queue).expect("compare");
+                match finish {
+                    true if begun => repair::apply(cx, &queue, &mut undo).expect("finish"),
+                    true => {}
+                    false => undo.undo(cx, &queue).expect("undo"),
+                }
+                begun
+            });
+            kinds[usize::from(begun)] += 1;
+            let now = device.snapshot();
+            if finish && begun {
+                assert!(now == last, "{cut:?}: not finished");
+            } else {
+                assert_eq!(state(&now), (0, old), "{cut:?}");
+            }
+        }
+    }
+    assert!(kinds.iter().all(|&count| count > 0), "both sides of the first write: {kinds:?}");
+}
