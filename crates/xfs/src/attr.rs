@@ -15,7 +15,7 @@ use crate::da_btree::{self, LeafBlock};
 use crate::error::Fault;
 use crate::format::attr::{AttrFlags, NAMESPACE, PARENT_VALUE, attr_hash, parse_sf};
 use crate::format::attr_leaf::{AttrLeaf, LeafAttr, Value};
-use crate::format::hash::hash;
+use crate::format::hash::{Case, hash};
 use crate::format::inode::ForkFormat;
 use crate::format::{At, CorruptKind, Kind, da, remote};
 use crate::inode::Inode;
@@ -75,9 +75,9 @@ impl Name {
         Name { space, rest: rest.to_vec(), parent: None }
     }
 
-    /// The hash under which it is found.
-    pub fn hash(&self) -> u32 {
-        attr_hash(self.space, &self.rest, self.parent.as_ref().map(|value| &value[..]))
+    /// The hash under which it is found; `case` is that of names in directories.
+    pub fn hash(&self, case: Case) -> u32 {
+        attr_hash(case, self.space, &self.rest, self.parent.as_ref().map(|value| &value[..]))
     }
 
     /// The name that a system call would show. None for what users do not see.

@@ -19,7 +19,7 @@ use crate::error::Fault;
 use crate::format::dir::{DataBlock, FileType, Item, SPACES, check_entry};
 use crate::format::dir_index::Leaf;
 use crate::format::dir_sf::Shortform;
-use crate::format::hash::hash;
+use crate::format::hash::Case;
 use crate::format::inode::ForkFormat;
 use crate::format::{At, CorruptKind, Geometry, Kind, da};
 use crate::inode::Inode;
@@ -43,6 +43,13 @@ pub(crate) struct Dir<'a> {
     pub fs: &'a Xfs,
     pub inode: &'a Arc<Inode>,
     pub form: Form,
+}
+
+/// What a look for a name found.
+pub(crate) struct Found {
+    pub ino: Ino,
+    /// The name as it is stored, where that may be in another case.
+    pub stored: Option<Vec<u8>>,
 }
 
 /// The type in a directory entry as the layers above know it.
@@ -105,6 +112,10 @@ impl<'a> Dir<'a> {
 
     fn block_size(&self) -> u64 {
         u64::from(self.fs.geometry().dir_block_size)
+    }
+
+    fn case(&self) -> Case {
+        self.fs.geometry().features.case()
     }
 
     fn ftype(&self) -> bool {
@@ -180,27 +191,42 @@ impl<'a> Dir<'a> {
     /// # Errors
     /// `ENOENT`, `ENAMETOOLONG`, `EUCLEAN`, `EIO`.
     pub fn lookup(&self, cx: &mut Cx, name: &[u8]) -> Result<Ino, Errno> {
+        Ok(self.find(cx, name)?.ino)
+    }
+
+    /// As [`Dir::lookup`], with the name as it is stored.
+    ///
+    /// # Errors
+    /// Those of [`Dir::lookup`].
+    pub fn find(&self, cx: &mut Cx, name: &[u8]) -> Result<Found, Errno> {
         if name.len() > vfs::NAME_MAX {
             return Err(Errno::ENAMETOOLONG);
         }
         let found = match (self.form, name) {
-            (_, b".") => Ok(Some(self.inode.ino)),
-            (Form::Local, b"..") => self.with_local(cx, |local| Some(local.parent)),
+            (_, b".") => Ok(Some(Found { ino: self.inode.ino, stored: None })),
+            (Form::Local, b"..") => {
+                self.with_local(cx, |local| Some(Found { ino: local.parent, stored: None }))
+            }
             (Form::Local, _) => self.with_local(cx, |local| {
-                local.entries().find(|entry| entry.name == name).map(|entry| entry.ino)
+                let found = local.entries().find(|entry| self.case().same(entry.name, name));
+                found.map(|entry| self.found(entry.ino, entry.name))
             }),
             (Form::Block, _) => self.lookup_block(cx, name),
             (Form::Indexed, _) => self.lookup_indexed(cx, name),
         };
-        let ino = found.map_err(|fault| self.fs.fault(fault))?.ok_or(Errno::ENOENT)?;
-        if !self.fs.geometry().ino_valid(ino) {
-            let kind = CorruptKind::DirInode { offset: 0, ino: ino.0 };
+        let found = found.map_err(|fault| self.fs.fault(fault))?.ok_or(Errno::ENOENT)?;
+        if !self.fs.geometry().ino_valid(found.ino) {
+            let kind = CorruptKind::DirInode { offset: 0, ino: found.ino.0 };
             return Err(self.fs.fault(kind.at(self.at()).into()));
         }
-        Ok(ino)
+        Ok(found)
     }
 
-    /// The inode of the entry at `address` where it has this name.
+    fn found(&self, ino: Ino, name: &[u8]) -> Found {
+        Found { ino, stored: (self.case() == Case::Ignored).then(|| name.to_vec()) }
+    }
+
+    /// The entry at `address` where it has this name.
     fn matches(
         &self,
         block: &DataBlock<'_>,
@@ -208,24 +234,24 @@ impl<'a> Dir<'a> {
         hash: u32,
         name: &[u8],
         at: At,
-    ) -> Result<Option<Ino>, Fault> {
+    ) -> Result<Option<Found>, Fault> {
         let offset = (u64::from(address) << 3) % self.block_size();
         let (item, _) = block.item(offset as usize, at)?;
-        let Item::Entry { ino, name: found, offset, .. } = item else {
+        let Item::Entry { ino, name: stored, offset, .. } = item else {
             return Err(CorruptKind::DirAddress { hash, address }.at(at).into());
         };
-        if found != name {
+        if !self.case().same(stored, name) {
             return Ok(None);
         }
-        check_entry(found, ino, offset, self.fs.geometry(), at)?;
-        Ok(Some(ino))
+        check_entry(stored, ino, offset, self.fs.geometry(), at)?;
+        Ok(Some(self.found(ino, stored)))
     }
 
-    fn lookup_block(&self, cx: &mut Cx, name: &[u8]) -> Result<Option<Ino>, Fault> {
+    fn lookup_block(&self, cx: &mut Cx, name: &[u8]) -> Result<Option<Found>, Fault> {
         let at = At::InodeBlock(self.inode.ino, 0);
         let (kind, data) = self.block_must(cx, 0, &[Kind::DirBlock])?;
         let block = DataBlock::new(kind, &data, self.ftype(), at)?;
-        let (index, hash) = (block.index(), hash(name));
+        let (index, hash) = (block.index(), self.case().hash(name));
         let from = index.lower_bound(hash);
         for place in from..index.len() {
             let entry = index.get(place);
@@ -233,16 +259,16 @@ impl<'a> Dir<'a> {
                 break;
             }
             if entry.address != 0
-                && let Some(ino) = self.matches(&block, entry.address, hash, name, at)?
+                && let Some(found) = self.matches(&block, entry.address, hash, name, at)?
             {
-                return Ok(Some(ino));
+                return Ok(Some(found));
             }
         }
         Ok(None)
     }
 
-    fn lookup_indexed(&self, cx: &mut Cx, name: &[u8]) -> Result<Option<Ino>, Fault> {
-        let hash = hash(name);
+    fn lookup_indexed(&self, cx: &mut Cx, name: &[u8]) -> Result<Option<Found>, Fault> {
+        let hash = self.case().hash(name);
         let root = space_start(self.fs.geometry(), 1);
         let at = |block| At::InodeBlock(self.inode.ino, block);
         let kinds = &[Kind::DirLeaf1, Kind::DirLeafN, Kind::DaNode];
@@ -259,9 +285,9 @@ impl<'a> Dir<'a> {
                     return Ok(None);
                 }
                 if entry.address != 0
-                    && let Some(ino) = self.match_in_block(cx, entry.address, hash, name)?
+                    && let Some(found) = self.match_in_block(cx, entry.address, hash, name)?
                 {
-                    return Ok(Some(ino));
+                    return Ok(Some(found));
                 }
             }
             let right = da::siblings(&data).right;
@@ -282,7 +308,7 @@ impl<'a> Dir<'a> {
         address: u32,
         hash: u32,
         name: &[u8],
-    ) -> Result<Option<Ino>, Fault> {
+    ) -> Result<Option<Found>, Fault> {
         let index = (u64::from(address) << 3) / self.block_size();
         let at = At::InodeBlock(self.inode.ino, index * u64::from(self.fs.geometry().dir_blocks()));
         let found = self.data_block(cx, index)?;

@@ -38,6 +38,7 @@ use vfs::{InodeCache, NameCache, StatFs};
 use crate::buf::meta::Reader;
 use crate::error::Fault;
 use crate::format::dquot::QuotaFlags;
+use crate::format::hash::Case;
 use crate::format::{Geometry, RawSuper};
 use crate::inode::Inode;
 use crate::log::recovery::RecoveryReport;
@@ -192,6 +193,7 @@ impl Xfs {
         options: &MountOptions,
     ) -> Arc<Xfs> {
         let MountParts { write, recovery, counts, quota_super, realtime } = parts;
+        let case = reader.geometry.features.case();
         Arc::new_cyclic(|weak| Xfs {
             weak: weak.clone(),
             queue,
@@ -199,7 +201,8 @@ impl Xfs {
             backing,
             realtime,
             inodes: InodeCache::new(options.inode_cache),
-            names: NameCache::new(options.name_cache),
+            // A name that is removed may be kept in another case, too.
+            names: NameCache::new(if case == Case::Ignored { 0 } else { options.name_cache }),
             write,
             recovery: recovery.filter(|report| !report.was_clean),
             synchronous: options.wsync,

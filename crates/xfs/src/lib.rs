@@ -28,7 +28,7 @@
 //! transaction goes to the log, and the log carries out what recovered intents ask for in
 //! transactions. Within a folder, a module and its parts use each other.
 //!
-//! Compared with Linux, not supported and refused by name: zoned devices, case-insensitive names;
+//! Compared with Linux, not supported and refused by name: zoned devices;
 //! read-only: version 4, realtime groups with btrees of their own.
 
 #![forbid(unsafe_code)]

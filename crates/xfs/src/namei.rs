@@ -11,6 +11,7 @@
 //! that whoever holds it can find out which one is in the other. (Source: kernel
 //! `Documentation/filesystems/directory-locking`.)
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use base::{Errno, Ino};
@@ -23,6 +24,7 @@ use crate::dir::edit::{DirContext, DirEdit, Name, blocks_needed};
 use crate::dir::{Dir, Form};
 use crate::error::XfsError;
 use crate::format::dir::FileType as EntryType;
+use crate::format::hash::Case;
 use crate::format::inode::Flags;
 use crate::format::{At, CorruptKind};
 use crate::fs::{Resources, WriteSide};
@@ -105,6 +107,27 @@ fn child(fs: &Xfs, cx: &mut Cx, parent: &Arc<Inode>, name: &[u8]) -> Result<Arc<
     }
     let ino = Dir::open(fs, cx, parent)?.lookup(cx, name)?;
     entry_inode(fs, cx, parent.ino, ino)
+}
+
+/// A name as a directory that ignores case has it; as it was given where it is not there. The
+/// caller holds its `rwsem`.
+///
+/// # Errors
+/// `EUCLEAN`, `EIO`.
+fn stored_name<'n>(
+    fs: &Xfs,
+    cx: &mut Cx,
+    parent: &Arc<Inode>,
+    name: &'n [u8],
+) -> Result<Cow<'n, [u8]>, Errno> {
+    if fs.geometry().features.case() == Case::Matters {
+        return Ok(name.into());
+    }
+    match Dir::open(fs, cx, parent)?.find(cx, name) {
+        Ok(found) => Ok(found.stored.map_or(name.into(), Cow::Owned)),
+        Err(Errno::ENOENT) => Ok(name.into()),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// True if a directory has a name. The caller holds its `rwsem`.
@@ -401,6 +424,7 @@ pub(crate) fn remove_node(
     let writer = fs.writer()?;
     let parent = fs.iget(cx, dir)?;
     let guard = parent.lock_alone(cx)?;
+    let name = &*stored_name(fs, cx, &parent, name)?;
     let inode = child(fs, cx, &parent, name)?;
     match (inode.kind(cx) == FileType::Directory, directory) {
         (true, false) => return Err(Errno::EISDIR),

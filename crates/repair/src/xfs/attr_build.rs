@@ -3,6 +3,7 @@
 use base::Ino;
 use xfs::format::attr::{AttrFlags, SfAttr, attr_hash, emit_sf, sf_size};
 use xfs::format::attr_leaf::{self, LEAF_HEADER, LeafAttr, Value, is_local, used_size};
+use xfs::format::hash::Case;
 use xfs::format::inode::{CORE_SIZE, ForkFormat};
 use xfs::format::{Kind, remote, verifier};
 
@@ -64,8 +65,9 @@ impl Fs<'_> {
     /// Writes attributes as leaves with the nodes over them, and the large values behind.
     fn attribute_tree(&mut self, ino: Ino, list: &[Attribute]) -> Result<(), RepairError> {
         let size = self.g.block_size as usize;
+        let case = self.g.features.case();
         let mut sorted: Vec<(u32, &Attribute)> =
-            list.iter().map(|attr| (hash_of(attr), attr)).collect();
+            list.iter().map(|attr| (hash_of(case, attr), attr)).collect();
         sorted.sort_by_key(|(hash, _)| *hash);
         let leaves = groups(&sorted, size);
         // Nodes are counted by building them without the places of values.
@@ -126,8 +128,8 @@ fn as_small(attr: &Attribute) -> SfAttr<'_> {
     SfAttr { flags: attr.flags - AttrFlags::LOCAL, name: &attr.name, value: &attr.value }
 }
 
-fn hash_of(attr: &Attribute) -> u32 {
-    attr_hash(attr.flags, &attr.name, Some(&attr.value))
+fn hash_of(case: Case, attr: &Attribute) -> u32 {
+    attr_hash(case, attr.flags, &attr.name, Some(&attr.value))
 }
 
 /// Divides attributes into leaves of blocks of `size` bytes.

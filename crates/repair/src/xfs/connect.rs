@@ -234,10 +234,11 @@ impl Fs<'_> {
             }
             let mut pointers = inode.pointers.clone();
             pointers.retain(|pointer| pointer.directory().is_some());
+            let case = self.g.features.case();
             let usable = pointers.iter().find_map(|pointer| {
                 let (dir, _) = pointer.directory()?;
                 let names = &self.dirs.get(&dir.0)?.names;
-                let free = names.iter().all(|name| name.name != pointer.name);
+                let free = names.iter().all(|name| !case.same(&name.name, &pointer.name));
                 (free && dir.0 != ino && !self.is_below(dir, Ino(ino), parents))
                     .then(|| (dir, pointer.name.clone()))
             });
@@ -289,7 +290,9 @@ impl Fs<'_> {
         let dir = self.lost_found(parents)?;
         let number = ino.0.to_string().into_bytes();
         let wanted = old.unwrap_or_else(|| number.clone());
-        let taken = |name: &[u8]| self.dirs[&dir.0].names.iter().any(|other| other.name == name);
+        let case = self.g.features.case();
+        let mut names = self.dirs[&dir.0].names.iter();
+        let mut taken = |name: &[u8]| names.any(|other| case.same(&other.name, name));
         let name = if taken(&wanted) { number } else { wanted };
         let text = name.escape_ascii().to_string();
         let (detail, loss) = ("no name points here", "its place in the tree");

@@ -7,9 +7,8 @@ use xfs::format::dir::{
 };
 use xfs::format::dir_index::{LEAF_HEADER, emit_free, emit_leaf, free_max};
 use xfs::format::dir_sf::{self, SfEntry};
-use xfs::format::hash::hash;
 use xfs::format::inode::{ForkFormat, fork_ranges};
-use xfs::format::{Kind, verifier};
+use xfs::format::{Features, Kind, verifier};
 
 use super::Fs;
 use super::forks::Fork;
@@ -35,10 +34,10 @@ struct Packed {
 
 impl Packed {
     /// Puts names into blocks of `size` bytes, in their order.
-    fn new(names: Vec<Name>, size: usize, ftype: bool) -> Packed {
+    fn new(names: Vec<Name>, size: usize, features: &Features) -> Packed {
         let mut packed = Packed { blocks: Vec::new(), ends: Vec::new(), index: Vec::new() };
         for name in names {
-            let bytes = entry_size(name.name.len(), ftype);
+            let bytes = entry_size(name.name.len(), features.ftype());
             if packed.ends.last().is_none_or(|end| end + bytes > size) {
                 packed.blocks.push(Vec::new());
                 packed.ends.push(DATA_HEADER);
@@ -46,7 +45,7 @@ impl Packed {
             let block = packed.blocks.len() - 1;
             let offset = packed.ends[block];
             let address = ((block * size + offset) / 8) as u32;
-            packed.index.push(LeafEntry { hash: hash(&name.name), address });
+            packed.index.push(LeafEntry { hash: features.case().hash(&name.name), address });
             packed.blocks[block].push((name, offset));
             packed.ends[block] += bytes;
         }
@@ -98,7 +97,7 @@ impl Fs<'_> {
         };
         let all = dots.map(dot).into_iter().chain(names).collect();
         let size = self.g.dir_block_size as usize;
-        let packed = Packed::new(all, size, self.g.features.ftype());
+        let packed = Packed::new(all, size, &self.g.features);
         let data_blocks = packed.blocks.len() as u64;
         self.inodes.get_mut(&ino.0).expect("there").core.size = data_blocks * size as u64;
         let mut pieces = Vec::new();

@@ -115,7 +115,7 @@ impl Fs<'_> {
 
     /// Takes the names of a directory that can be.
     fn take_names(&mut self, dir: Ino, names: Vec<Name>, lost: &mut Vec<(Ino, Name)>) {
-        let mut seen = BTreeSet::new();
+        let (mut seen, case) = (BTreeSet::new(), self.g.features.case());
         for mut name in names {
             let directory = self.dirs.get_mut(&dir.0).expect("just read");
             if name.name == b".." {
@@ -131,7 +131,7 @@ impl Fs<'_> {
                 lost.push((dir, name));
                 continue;
             };
-            if !seen.insert(name.name.clone()) {
+            if !seen.insert(case.fold(&name.name).into_owned()) {
                 directory.rebuild = true;
                 let detail = format!("\"{text}\" is there twice");
                 let action = "remove the second one";
@@ -156,6 +156,7 @@ impl Fs<'_> {
 
     /// Takes names of damaged blocks where their inodes have too few without them.
     fn take_weak(&mut self, weak: Vec<(Ino, Name)>) {
+        let case = self.g.features.case();
         for (dir, name) in weak {
             let Some(inode) = self.inodes.get_mut(&name.ino.0) else { continue };
             let kind = FileType::of_mode(inode.core.mode);
@@ -163,7 +164,10 @@ impl Fs<'_> {
             let wanted = if is_dir { 1 } else { inode.core.links.max(1) };
             let fits = kind == name.kind || !self.g.features.ftype();
             let directory = self.dirs.get_mut(&dir.0).expect("read before");
-            let taken = directory.names.iter().any(|other| other.name == name.name);
+            let taken = {
+                let same = |other: &Name| case.same(&other.name, &name.name);
+                directory.names.iter().any(same)
+            };
             if !fits || taken || inode.names >= wanted || name.ino == dir {
                 continue;
             }

@@ -3,6 +3,7 @@
 use super::Name;
 use crate::format::attr::AttrFlags;
 use crate::format::attr_leaf::{LeafAttr, Value, used_size};
+use crate::format::hash::Case;
 
 /// An attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,8 +33,8 @@ pub(super) struct RemoteValue {
 }
 
 impl Attribute {
-    pub fn new(name: &Name, value: Held) -> Attribute {
-        Attribute { hash: name.hash(), flags: name.space, name: name.rest.clone(), value }
+    pub fn new(case: Case, name: &Name, value: Held) -> Attribute {
+        Attribute { hash: name.hash(case), flags: name.space, name: name.rest.clone(), value }
     }
 
     pub fn read(attr: &LeafAttr<'_>) -> Attribute {

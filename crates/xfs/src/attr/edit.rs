@@ -11,6 +11,7 @@ use crate::da_btree::Leaf;
 use crate::error::{Result, XfsError};
 use crate::format::attr::{SfAttr, attr_hash, emit_sf, parse_sf, sf_size};
 use crate::format::attr_leaf::is_local;
+use crate::format::hash::Case;
 use crate::format::inode::ForkFormat;
 use crate::format::{At, Kind};
 use base::Errno;
@@ -29,6 +30,11 @@ fn small(attr: &Attribute) -> Option<SfAttr<'_>> {
 }
 
 impl AttrEdit<'_> {
+    /// How names in directories are compared.
+    pub(super) fn case(&self) -> Case {
+        self.space.geometry.features.case()
+    }
+
     /// True if the attributes, if any, lie in the inode.
     fn is_small(&self) -> bool {
         let attr = &self.forks.attr;
@@ -43,8 +49,9 @@ impl AttrEdit<'_> {
             return Ok(Vec::new());
         }
         let list = parse_sf(&self.forks.attr.bytes, At::Inode(self.ino))?;
+        let case = self.case();
         let own = |attr: &SfAttr<'_>| Attribute {
-            hash: attr_hash(attr.flags, attr.name, Some(attr.value)),
+            hash: attr_hash(case, attr.flags, attr.name, Some(attr.value)),
             flags: attr.flags,
             name: attr.name.to_vec(),
             value: Held::Local(attr.value.to_vec()),
@@ -61,7 +68,7 @@ impl AttrEdit<'_> {
             let mut list = self.small_list()?;
             list.retain(|attr| !name.is(attr));
             let Some(value) = value else { return self.store_small(cx, &list).map(|_| ()) };
-            list.push(Attribute::new(name, Held::Local(value.to_vec())));
+            list.push(Attribute::new(self.case(), name, Held::Local(value.to_vec())));
             if self.store_small(cx, &list)? {
                 return Ok(());
             }
@@ -89,7 +96,7 @@ impl AttrEdit<'_> {
         }
         let mut list = self.small_list()?;
         list.retain(|attr| !old.is(attr) && !new.is(attr));
-        list.push(Attribute::new(new, Held::Local(value.to_vec())));
+        list.push(Attribute::new(self.case(), new, Held::Local(value.to_vec())));
         if self.store_small(cx, &list)? {
             return Ok(());
         }
@@ -160,7 +167,7 @@ impl AttrEdit<'_> {
             true => Held::Local(value.to_vec()),
             false => Held::Remote(self.write_remote(cx, value)?),
         };
-        self.put(cx, name, &Attribute::new(name, held))
+        self.put(cx, name, &Attribute::new(self.case(), name, held))
     }
 
     fn remove(&mut self, cx: &mut Cx, name: &Name) -> Result<()> {

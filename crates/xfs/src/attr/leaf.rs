@@ -109,7 +109,7 @@ impl AttrEdit<'_> {
 
     /// The attribute of this name.
     pub(super) fn find(&mut self, cx: &mut Cx, name: &Name) -> Result<Option<FoundAttribute>> {
-        let hash = name.hash();
+        let hash = name.hash(self.case());
         let mut path = DaBtree(self).descend(cx, hash)?;
         loop {
             let list = self.attributes(&path.leaf)?;

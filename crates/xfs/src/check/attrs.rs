@@ -64,7 +64,8 @@ impl Checker<'_> {
                 Value::Remote { .. } => None,
             };
             self.parent_attribute(ino, attr.flags, attr.name, value);
-            if attr.hash != attr_hash(attr.flags, attr.name, value) {
+            if attr.hash != attr_hash(self.geometry().features.case(), attr.flags, attr.name, value)
+            {
                 let name = attr.name.escape_ascii();
                 let text = format!("attribute \"{name}\" has hash {:#010x}", attr.hash);
                 self.findings.add(Rule::Attribute, at, text);

@@ -15,7 +15,7 @@ use crate::format::dir::{
 use crate::format::dir_index::{Free, Leaf, NULL_BEST, free_room};
 use crate::format::dir_sf::Shortform;
 use crate::format::extent::Extent;
-use crate::format::hash::hash;
+use crate::format::hash::Case;
 use crate::format::{At, Kind};
 
 /// What the data blocks of a directory hold.
@@ -99,6 +99,10 @@ impl Checker<'_> {
     }
 
     fn double_names(&mut self, at: At, mut names: Vec<Vec<u8>>) {
+        let case = self.geometry().features.case();
+        for name in names.iter_mut().filter(|_| case == Case::Ignored) {
+            *name = case.fold(name).into_owned();
+        }
         names.sort_unstable();
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             let text = format!("the name \"{}\" is there twice", pair[0].escape_ascii());
@@ -178,7 +182,7 @@ impl Checker<'_> {
             }
             found.push(name.to_vec());
             let address = (base + offset as u64 / 8) as u32;
-            names.index.push(LeafEntry { hash: hash(name), address });
+            names.index.push(LeafEntry { hash: geometry.features.case().hash(name), address });
         }
         if index == 0 {
             let dots: Vec<&[u8]> = found.iter().take(2).map(Vec::as_slice).collect();

@@ -24,6 +24,7 @@ use crate::error::{Result, XfsError};
 use crate::format::da::DEPTH_MAX;
 use crate::format::dir::{FileType, entry_size};
 use crate::format::extent::Extent;
+use crate::format::hash::Case;
 use crate::format::inode::{ForkFormat, fork_ranges};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind, Owner, verifier};
 use crate::inode::Inode;
@@ -119,6 +120,10 @@ impl<'a> DirEdit<'a> {
 impl DirEdit<'_> {
     fn geometry(&self) -> &Geometry {
         &self.space.geometry
+    }
+
+    fn case(&self) -> Case {
+        self.geometry().features.case()
     }
 
     fn ftype(&self) -> bool {

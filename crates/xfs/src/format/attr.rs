@@ -1,6 +1,6 @@
 //! Attributes: what all forms have in common, and the small form inside the inode.
 
-use super::hash::hash;
+use super::hash::{Case, hash};
 use super::{At, Corrupt, CorruptKind, put_u16, u16_at, u64_at};
 
 /// Bytes of the small form's header.
@@ -32,15 +32,16 @@ pub const NAMESPACE: AttrFlags = AttrFlags::ROOT.union(AttrFlags::SECURE).union(
 /// Bytes of a parent pointer's value: the directory's inode number and its generation.
 pub const PARENT_VALUE: usize = 12;
 
-/// The hash under which a tree of attributes finds one. A parent pointer's takes the directory's
-/// number in, so that equal names in many directories have different hashes.
+/// The hash under which a tree of attributes finds one; `case` is that of names in directories. A
+/// parent pointer's takes the directory's number in, so that equal names in many directories have
+/// different hashes.
 ///
 /// Source: `xfs_db -c "hash -p PARENT NAME"`.
-pub fn attr_hash(flags: AttrFlags, name: &[u8], value: Option<&[u8]>) -> u32 {
+pub fn attr_hash(case: Case, flags: AttrFlags, name: &[u8], value: Option<&[u8]>) -> u32 {
     match value.filter(|value| flags.contains(AttrFlags::PARENT) && value.len() == PARENT_VALUE) {
         Some(value) => {
             let parent = u64_at(value, 0);
-            hash(name) ^ (parent >> 32) as u32 ^ parent as u32
+            case.hash(name) ^ (parent >> 32) as u32 ^ parent as u32
         }
         None => hash(name),
     }

@@ -3,6 +3,7 @@
 //! Source: "XFS Algorithms and Data Structures"; names are those of `mkfs.xfs` and `xfs_info`, for
 //! newer bits the kernel's.
 
+use crate::format::hash::Case;
 use vfs::feature::{self, Word};
 
 use super::RawSuper;
@@ -190,7 +191,7 @@ pub const KNOWN: &[Feature] = &[
     row(V, 11, "sector", ReadWrite),
     row(V, 12, "extflg", ReadWrite),
     row(V, 13, "dirv2", ReadWrite),
-    row(V, 14, "ci", Refused),
+    row(V, 14, "ci", ReadWrite),
     row(V, 15, "morebits", ReadWrite),
     row(F2, 1, "lazy-count", ReadWrite),
     row(F2, 3, "attr2", ReadWrite),
@@ -353,6 +354,11 @@ impl Features {
     /// Whether every name has a pointer back to its directory.
     pub fn parent(&self) -> bool {
         self.incompat.contains(Incompat::PARENT)
+    }
+
+    /// How names in directories are compared.
+    pub fn case(&self) -> Case {
+        if self.version.contains(Version::BORG) { Case::Ignored } else { Case::Matters }
     }
 
     /// Whether directory entries carry a file type.

@@ -228,9 +228,9 @@ impl MetadataTree {
             let address = geometry.ag_sector(run.start);
             let mut data = vec![0; geometry.dir_block_size as usize];
             init_data(Kind::DirBlock, &mut data, &geometry.expect(address, Some(self.dir.0)));
-            let (names, ftype) = (self.group_names(geometry).0, geometry.features.ftype());
+            let names = self.group_names(geometry).0;
             let dots = [self.dir, Ino(geometry.root_ino.0 + 1)];
-            fill_block(&mut data, dots, &names, ftype, At::Inode(self.dir))
+            fill_block(&mut data, dots, &names, &geometry.features, At::Inode(self.dir))
                 .expect("the names fit, as was checked");
             verifier::update_lsn_crc(Kind::DirBlock, &mut data, 0);
             writes.push((address.bytes(), data));

@@ -51,6 +51,8 @@ pub struct MkfsOptions {
     pub exchange: bool,
     /// Every name has a pointer back to its directory.
     pub parent: bool,
+    /// Names of directories are compared without regard to case (`-n version=ci`).
+    pub ignore_case: bool,
     /// What the root's attribute `trusted.xfs:autofsck` says; None for the default.
     pub autofsck: Option<&'static str>,
     /// What no option decides is as mkfs.xfs 7.2 does it, not 6.1: times of access and generations
@@ -137,6 +139,7 @@ impl Default for MkfsOptions {
             nrext64: false,
             exchange: false,
             parent: false,
+            ignore_case: false,
             autofsck: None,
             newest: false,
             realtime: None,
@@ -282,6 +285,7 @@ impl MkfsOptions {
             | ('m', "crc")
             | ('l', "internal" | "lazy-count")
             | ('i', "projid32bit") => fixed(true)?,
+            ('n', "version") if value == "ci" => self.ignore_case = true,
             ('n' | 'l', "version") | ('i', "attr") if value == "2" => {}
             ('l', "size") => self.log_size = Some(bytes()?),
             ('l', "su") => self.log_sunit = Some(small()?),
@@ -382,7 +386,7 @@ mod tests {
         assert_eq!(options.stripe, Some((65536, 4)));
         assert_eq!((options.ag_count, options.log_size), (Some(5), Some(20 << 20)));
         for (section, words) in
-            [('m', "crc=0"), ('m', "quota=1"), ('d', "su=x"), ('n', "version=ci"), ('r', "zoned=1")]
+            [('m', "crc=0"), ('m', "quota=1"), ('d', "su=x"), ('n', "version=3"), ('r', "zoned=1")]
         {
             let error = options.edit(section, words).expect_err("refused");
             assert_eq!((error.section, error.word.as_str()), (section, words));

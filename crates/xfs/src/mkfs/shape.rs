@@ -413,6 +413,7 @@ fn set_features(raw: &mut RawSuper, options: &MkfsOptions) {
         | Version::DIRV2
         | Version::MOREBITS;
     version.set(Version::ATTR, options.parent || options.autofsck_value().is_some());
+    version.set(Version::BORG, options.ignore_case);
     version.set(Version::QUOTA, !options.quota.is_empty());
     raw.sb_qflags.set(options.quota.bits());
     version.set(Version::DALIGN, options.stripe.is_some());

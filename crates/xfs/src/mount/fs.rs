@@ -14,6 +14,7 @@ use vfs::{
 use crate::attr::parent::{self, ParentPointer};
 use crate::dir::Dir;
 use crate::file::{self, DataFile, FilePosition};
+use crate::format::hash::Case;
 use crate::inactive::inactivate_if_unused;
 use crate::namei::{self, DirName, NewInode};
 use crate::{Xfs, attr, set_attr, symlink};
@@ -25,6 +26,10 @@ impl FileSystem for Xfs {
 
     fn root(&self) -> Ino {
         self.geometry().root_ino
+    }
+
+    fn ignores_case(&self) -> bool {
+        self.geometry().features.case() == Case::Ignored
     }
 
     fn walk_version(&self) -> Option<u64> {

@@ -17,7 +17,7 @@ use crate::inode::Inode;
 use crate::namei::create::{InodePlace, NewInode, new_inode};
 use crate::namei::{
     check_child, check_directory, check_project, child, drop_names, edit, entry_inode, hold_name,
-    hold_new, name_fields, new_parent_room, set_aside, touch,
+    hold_new, name_fields, new_parent_room, set_aside, stored_name, touch,
 };
 use crate::trans::{Trans, reservations};
 
@@ -177,6 +177,8 @@ fn rename_locked(
     let Directories { old, new, .. } = directories;
     check_directory(cx, old)?;
     check_directory(cx, new)?;
+    let stored = (stored_name(fs, cx, old, names.old)?, stored_name(fs, cx, new, names.new)?);
+    let names = Names { old: &stored.0, new: &stored.1 };
     let source = child(fs, cx, old, names.old)?;
     let target = match child(fs, cx, new, names.new) {
         Ok(inode) => Some(inode),

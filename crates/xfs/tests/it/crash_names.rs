@@ -157,7 +157,11 @@ fn campaign(cell: Cell, plan: Plan, seeds: std::ops::Range<u64>) {
             }
             if case.index % 12 == 0 {
                 repaired(&image)?;
-                kernel(&dirty, &found)?;
+                // Linux of today mounts no file system that ignores case.
+                let ignores_case = cell.0.contains(&('n', "version=ci"));
+                if !ignores_case {
+                    kernel(&dirty, &found)?;
+                }
             }
             Ok(())
         });
@@ -219,6 +223,11 @@ fn inodes_where_others_went_survive_power_cuts() {
     for edits in CELLS {
         campaign(Cell(edits), CHURN, 0..seed_count(1));
     }
+}
+
+#[test]
+fn names_without_case_survive_power_cuts() {
+    campaign(Cell(&[('n', "version=ci")]), MIXED, 0..seed_count(1));
 }
 
 /// Goal: a name and its parent pointer, kept where the kernel keeps it, come and go together.

@@ -1,5 +1,6 @@
 //! The tests of this crate as one program: it is compiled and linked once.
 
+mod ascii_ci;
 mod buf_item;
 mod check;
 mod costs;

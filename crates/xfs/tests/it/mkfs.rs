@@ -178,6 +178,7 @@ fn each_kernel_gets_the_bytes_of_the_newest_mkfs_xfs() {
         "-d agcount=7",
         "-d su=64k,sw=4",
         "-l size=100m",
+        "-n version=ci",
         "-s size=4096",
     ] {
         compare_newest("7.2", words, 1024);

@@ -18,6 +18,7 @@ const CELLS: &[Cell] = &[
     Cell(&[('m', "rmapbt=1")]),
     Cell(&[('b', "size=2048"), ('i', "size=1024"), ('m', "rmapbt=1")]),
     Cell(&[('m', "reflink=0"), ('n', "size=16384")]),
+    Cell(&[('n', "version=ci,parent=1"), ('i', "exchange=1,nrext64=1"), ('m', "rmapbt=1")]),
 ];
 
 /// The seed chooses the cell and the size of the cache.
@@ -55,7 +56,9 @@ fn many_tasks_agree_with_the_reference() {
 /// reference run.
 #[test]
 fn every_operation_answers_as_it_should() {
-    for cell in CELLS {
+    // Of bytes that differ in case alone one is a name there.
+    let tells_case = |cell: &&Cell| !cell.0.iter().any(|edit| edit.1.contains("version=ci"));
+    for cell in CELLS.iter().filter(tells_case) {
         rt::testing::world(|cx| {
             let device = cell.fresh(cx, 96 << 20);
             let (fs, _) = mount(cx, device.clone(), 64 << 20);

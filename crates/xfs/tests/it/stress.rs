@@ -11,11 +11,12 @@ use testkit::trials::{Stress, assert_readable};
 use vfs::{FileSystem, FileType, NewNode, RenameFlags};
 use xfs::Xfs;
 
-const CELLS: [Cell; 5] = [
+const CELLS: [Cell; 6] = [
     Cell(&[]),
     Cell(&[('b', "size=1024"), ('m', "rmapbt=1"), ('d', "agcount=3")]),
     Cell(&[('i', "size=1024"), ('n', "size=16384")]),
     Cell(&[('m', "reflink=0"), ('i', "sparse=0")]),
+    Cell(&[('n', "version=ci")]),
     Cell(&[('n', "parent=1"), ('i', "exchange=1,nrext64=1"), ('m', "rmapbt=1")]),
 ];
 

@@ -14,7 +14,6 @@ use crate::format::dir::{
     block_tail, set_block_tail,
 };
 use crate::format::dir_index::emit_leaf;
-use crate::format::hash::hash;
 use crate::format::inode::ForkFormat;
 use crate::format::{Corrupt, CorruptKind, Kind};
 
@@ -52,7 +51,8 @@ impl DirEdit<'_> {
     /// The place of a name in the index, and its address.
     pub(super) fn block_find(&mut self, cx: &mut Cx, name: &[u8]) -> Result<(usize, u32)> {
         let (buf, frame) = self.block(cx)?;
-        let hash = hash(name);
+        let case = self.case();
+        let hash = case.hash(name);
         let found = buf.with(|data| -> Result<_, Corrupt> {
             let index = DataBlock::new(frame.kind, data, frame.ftype, frame.at)?.index();
             for place in index.lower_bound(hash)..index.len() {
@@ -61,7 +61,7 @@ impl DirEdit<'_> {
                 if entry.hash != hash {
                     break;
                 }
-                if entry.address != 0 && frame.entry(data, offset)?.1 == name {
+                if entry.address != 0 && case.same(frame.entry(data, offset)?.1, name) {
                     return Ok(Some((place, entry.address)));
                 }
             }
@@ -94,7 +94,7 @@ impl DirEdit<'_> {
         self.log(&buf, &ranges);
         let Some(place) = place else { return Ok(false) };
         self.put_name(&buf, frame, place, name)?;
-        let entry = LeafEntry { hash: hash(name.name), address: (place >> 3) as u32 };
+        let entry = LeafEntry { hash: self.case().hash(name.name), address: (place >> 3) as u32 };
         let ranges = buf.with_mut(|data| -> Result<_, Corrupt> {
             let end = frame.end(data)?;
             let (count, stale) = block_tail(data);
@@ -114,7 +114,7 @@ impl DirEdit<'_> {
         let ranges = buf.with_mut(|data| -> Result<_, Corrupt> {
             let end = frame.end(data)?;
             let (count, stale) = block_tail(data);
-            let stale_entry = LeafEntry { hash: hash(name), address: 0 };
+            let stale_entry = LeafEntry { hash: self.case().hash(name), address: 0 };
             stale_entry.write(&mut data[end..], index);
             set_block_tail(data, count, stale + 1);
             let tail = data.len() - BLOCK_TAIL;

@@ -238,8 +238,9 @@ impl DirEdit<'_> {
     ) -> Result<bool> {
         let (buf, index, place) = self.data_of(cx, address, shape)?;
         let frame = self.frame(DirEdit::data_kind(shape)[0], index * self.count());
-        let same = buf.with(|data| frame.entry(data, place).map(|entry| entry.1 == name))?;
-        Ok(same)
+        let case = self.case();
+        let same = |data: &[u8]| frame.entry(data, place).map(|entry| case.same(entry.1, name));
+        Ok(buf.with(same)?)
     }
 
     /// Gives the entry at `address` another inode.

@@ -13,7 +13,6 @@ use crate::format::dir::{
     set_block_tail, set_unused,
 };
 use crate::format::dir_index::{LEAF_HEADER, Leaf, NULL_BEST, emit_free, emit_leaf, free_max};
-use crate::format::hash::hash;
 use crate::format::{Corrupt, CorruptKind, Kind, put_u16, u16_at, u32_at};
 
 use super::data::{Frame, Range, Ranges};
@@ -99,14 +98,14 @@ impl DirEdit<'_> {
     /// The place of a name in the leaf, and its address.
     pub(super) fn leaf_find(&mut self, cx: &mut Cx, name: &[u8]) -> Result<(usize, u32)> {
         let found = self.leaf_look(cx, name)?;
-        let kind = CorruptKind::DirAddress { hash: hash(name), address: 0 };
+        let kind = CorruptKind::DirAddress { hash: self.case().hash(name), address: 0 };
         found.ok_or_else(|| self.corrupt(self.leaf_start(), kind))
     }
 
     /// The same, where the leaf has the name.
     pub(super) fn leaf_look(&mut self, cx: &mut Cx, name: &[u8]) -> Result<Option<(usize, u32)>> {
         let leaf = self.leaf(cx)?;
-        let (hash, start) = (hash(name), self.leaf_start());
+        let (hash, start) = (self.case().hash(name), self.leaf_start());
         for (index, address) in self.candidates(&leaf, Kind::DirLeaf1, start, hash)?.0 {
             if self.has_name(cx, address, name, Shape::Leaf)? {
                 return Ok(Some((index, address)));
@@ -209,7 +208,7 @@ impl DirEdit<'_> {
         bests[index] = left;
         let grown = bests.len() != before;
         self.store_bests(&leaf, &bests, if grown { None } else { Some(index) });
-        let entry = LeafEntry { hash: hash(name.name), address };
+        let entry = LeafEntry { hash: self.case().hash(name.name), address };
         // Some room is left for more data blocks.
         let limit = if self.gaps { room.saturating_sub(16) } else { 0 };
         let ranges = leaf.with_mut(|data| leaf_insert(data, entry, limit));
@@ -248,7 +247,7 @@ impl DirEdit<'_> {
             bests.pop();
         }
         self.store_bests(&leaf, &bests, if bests.len() == before { Some(index) } else { None });
-        let ranges = leaf.with_mut(|data| leaf_stale(data, place, hash(name)));
+        let ranges = leaf.with_mut(|data| leaf_stale(data, place, self.case().hash(name)));
         self.log(&leaf, &ranges);
         self.leaf_to_block(cx)
     }

@@ -157,10 +157,10 @@ impl DirEdit<'_> {
             fork.extents = Some(Extents::new());
         }
         let buf = self.grow(cx, 0, Kind::DirBlock)?;
-        let (ftype, at, ino) = (self.ftype(), self.block_at(0), self.inode.ino);
+        let (features, at, ino) = (self.geometry().features, self.block_at(0), self.inode.ino);
         let names: Vec<_> = small.names.iter().map(Kept::entry).collect();
         let dots = [ino, small.parent];
-        buf.with_mut(|data| fill_block(data, dots, &names, ftype, at))?;
+        buf.with_mut(|data| fill_block(data, dots, &names, &features, at))?;
         self.log_all(&buf);
         Ok(())
     }

@@ -11,7 +11,6 @@ use crate::da_btree::{DaBtree, DaFork, JoinLimits, Leaf as TreeLeaf, Path};
 use crate::error::Result;
 use crate::format::dir::{LEAF_ENTRY, LeafEntry};
 use crate::format::dir_index::{Free, LEAF_HEADER, Leaf, emit_leaf};
-use crate::format::hash::hash;
 use crate::format::{At, Corrupt, CorruptKind, Kind, u16_at};
 use crate::trans::Trans;
 
@@ -121,13 +120,13 @@ impl DirEdit<'_> {
 
     pub(super) fn node_find(&mut self, cx: &mut Cx, name: &[u8]) -> Result<FoundName> {
         let found = self.node_look(cx, name)?;
-        let kind = CorruptKind::DirAddress { hash: hash(name), address: 0 };
+        let kind = CorruptKind::DirAddress { hash: self.case().hash(name), address: 0 };
         found.ok_or_else(|| self.corrupt(self.leaf_start(), kind))
     }
 
     /// Where a name is; where it is not there, the way to where it belongs is kept.
     pub(super) fn node_look(&mut self, cx: &mut Cx, name: &[u8]) -> Result<Option<FoundName>> {
-        let hash = hash(name);
+        let hash = self.case().hash(name);
         let mut path = DaBtree(self).descend(cx, hash)?;
         let mut first = None;
         loop {
@@ -171,7 +170,7 @@ impl DirEdit<'_> {
         }
         let (address, left) = self.put_in_data(cx, index, found.is_none(), name)?;
         self.set_room(cx, index, left)?;
-        let hash = hash(name.name);
+        let hash = self.case().hash(name.name);
         let mut path = self.way_to(cx, hash)?;
         let max = leaf_max(self.block_size());
         let limit = if self.gaps { max } else { 0 };
@@ -203,7 +202,7 @@ impl DirEdit<'_> {
         let FoundName { path, index, address } = self.node_find(cx, name)?;
         let (block, best) = self.take_from_data(cx, address, Shape::Node)?;
         self.set_room(cx, block, best)?;
-        let ranges = path.leaf.buf.with_mut(|data| leaf_stale(data, index, hash(name)));
+        let ranges = path.leaf.buf.with_mut(|data| leaf_stale(data, index, self.case().hash(name)));
         self.log(&path.leaf.buf, &ranges);
         DaBtree(self).join(cx, path)?;
         self.node_to_leaf(cx)

@@ -6,8 +6,8 @@ use super::{
     BLOCK_TAIL, DATA_HEADER, DataBlock, FREE_TAG, FileType, Item, LEAF_ENTRY, LeafEntry,
     entry_size, put_u16, put_u64, set_block_tail, u16_at,
 };
+use crate::format::Features;
 use crate::format::dir_sf::SfEntry;
-use crate::format::hash::hash;
 use crate::format::{At, Corrupt, CorruptKind, Expect, Kind, verifier};
 
 /// Where the header's list of unused ranges lies.
@@ -114,9 +114,10 @@ pub fn fill_block(
     data: &mut [u8],
     dots: [Ino; 2],
     names: &[SfEntry<'_>],
-    ftype: bool,
+    features: &Features,
     at: At,
 ) -> Result<(), Corrupt> {
+    let (ftype, case) = (features.ftype(), features.case());
     let dotdot = DATA_HEADER + entry_size(1, ftype);
     let own = |name, offset: usize, ino| {
         let (offset, file_type) = (offset as u16, FileType::Directory);
@@ -136,7 +137,7 @@ pub fn fill_block(
             set_unused(data, place, offset - place);
         }
         set_entry(data, offset, entry.ino, entry.name, ftype.then_some(entry.file_type));
-        index.push(LeafEntry { hash: hash(entry.name), address: (offset >> 3) as u32 });
+        index.push(LeafEntry { hash: case.hash(entry.name), address: (offset >> 3) as u32 });
         place = offset + size;
     }
     if place < end {
