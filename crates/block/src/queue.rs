@@ -185,13 +185,10 @@ impl Queue {
         self.sectors.load(Ordering::Relaxed) * SECTOR_SIZE
     }
 
-    /// Looks whether the device has become longer; requests may reach the rest of it from then on.
-    /// Returns its bytes.
+    /// Lets requests reach the end of a device that has become longer. Its bytes.
     pub fn grow(&self) -> u64 {
-        if let Some(sectors) = self.device.sectors_now() {
-            let whole = sectors - sectors % self.info.block_sectors();
-            self.sectors.fetch_max(whole, Ordering::Relaxed);
-        }
+        let now = self.device.sectors_now().unwrap_or(0);
+        self.sectors.fetch_max(now - now % self.info.block_sectors(), Ordering::Relaxed);
         self.bytes()
     }
 

@@ -3,11 +3,13 @@
 //! - this file: the allocator, and the reservation of space before blocks are taken;
 //! - [`balloc`]: bitmaps and descriptors on the disk;
 //! - [`mballoc`]: where new blocks lie;
-//! - [`reservation`]: the windows of ext3.
+//! - [`reservation`]: the windows of ext3;
+//! - `grow`: more groups while mounted.
 //!
 //! Nothing here knows inodes: they bring their preallocation and their window.
 
 pub(crate) mod balloc;
+mod grow;
 pub(crate) mod mballoc;
 pub(crate) mod reservation;
 
@@ -22,14 +24,15 @@ use crate::alloc::balloc::{Freed, Group};
 use crate::alloc::reservation::Windows;
 use crate::format::{Geometry, RawSuper};
 use crate::sb::SuperBlock;
+use crate::sb::grown::Parts;
 
 /// The block allocator of a mount.
 pub(crate) struct BlockAllocator {
     weak: Weak<BlockAllocator>,
     pub sb: Arc<SuperBlock>,
-    pub groups: Box<[Group]>,
+    pub groups: Parts<Group>,
     /// Blocks of group descriptors, in memory for the whole mount.
-    gdt: Box<[BufferRef]>,
+    gdt: Parts<BufferRef>,
     pub counters: Counters,
     freed: Freed,
     /// While fast commits are replayed: what was freed, or taken for a file, so far. Who has it in
@@ -37,7 +40,7 @@ pub(crate) struct BlockAllocator {
     pub held_back: SpinLock<Option<Ranges<u64>>>,
     windows: Windows,
     /// For each flexible group the block behind the last small file.
-    stream_goals: Box<[AtomicU64]>,
+    stream_goals: Parts<AtomicU64>,
 }
 
 /// Counts over the whole file system, kept beside the groups' own; with bigalloc a block here is a
@@ -77,12 +80,12 @@ impl BlockAllocator {
             weak: weak.clone(),
             counters: count_groups(&groups, raw, &sb.geometry),
             sb,
-            groups,
-            gdt,
+            groups: Parts::new(groups),
+            gdt: Parts::new(gdt),
             freed: Freed::default(),
             held_back: SpinLock::new(None),
             windows: Windows::default(),
-            stream_goals: (0..flexes).map(|_| Default::default()).collect(),
+            stream_goals: Parts::new((0..flexes).map(|_| Default::default()).collect()),
         })
     }
 
@@ -130,14 +133,18 @@ fn count_groups(groups: &[Group], raw: &RawSuper, geometry: &Geometry) -> Counte
         free_inodes += i64::from(desc.free_inodes);
         dirs += i64::from(desc.used_dirs);
     }
-    let pool = ((geometry.blocks_count >> geometry.cluster_bits()) / 50).min(4096) as i64;
     Counters {
         free_blocks: free_blocks.into(),
         at_hand: free_blocks.into(),
         free_inodes: free_inodes.into(),
         dirs: dirs.into(),
         root_blocks: (raw.reserved_blocks() as i64).into(),
-        pool: pool.into(),
+        pool: pool(geometry).into(),
         ..Counters::default()
     }
+}
+
+/// Blocks kept for what no write asked for: a fiftieth, 4096 at most.
+fn pool(geometry: &Geometry) -> i64 {
+    ((geometry.blocks_count >> geometry.cluster_bits()) / 50).min(4096) as i64
 }

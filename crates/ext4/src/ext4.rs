@@ -4,6 +4,7 @@
 //!
 //! From the outside in; whoever holds one may take only those below it.
 //!
+//! 0. `Ext4::growing`
 //! 1. `Inode::rwsem` of directories, then of other inodes (several of one kind: by inode number)
 //! 2. `Inode::writeback` (one writer of an inode's dirty pages at a time; truncation takes it too)
 //! 3. a [`Handle`](crate::trans::ext4_jbd2::Handle): starting or restarting one may wait for a
@@ -45,6 +46,8 @@ pub struct Ext4 {
     pub(crate) names: Names,
     /// Who is charged for what; unset without the feature.
     pub(crate) quota: OnceLock<Quota>,
+    /// Held while it grows.
+    pub(crate) growing: Mutex<()>,
     /// The block of multi-mount protection; unset without the feature.
     pub(crate) mmp: OnceLock<Arc<Protection>>,
 }
@@ -67,6 +70,7 @@ impl Ext4 {
             alloc,
             names: Names { rename: Mutex::named("ext4 rename", ()), cache: names },
             quota: OnceLock::new(),
+            growing: Mutex::named("ext4 growing", ()),
             mmp: OnceLock::new(),
         })
     }
@@ -167,7 +171,7 @@ impl Ext4 {
         self.names.cache.bytes()
     }
 
-    /// The shape of the file system; never changes.
+    /// The shape of the file system, as it is now.
     pub fn geometry(&self) -> &Geometry {
         &self.sb.geometry
     }

@@ -44,7 +44,7 @@ impl InodeAllocator {
         top: bool,
         is_dir: bool,
     ) -> Result<Ino, Errno> {
-        let geometry = &self.alloc.sb.geometry;
+        let geometry = &*self.alloc.sb.geometry;
         let parent = geometry.group_of_inode(dir);
         let first = if is_dir { self.dir_group(cx, top, parent) } else { parent };
         let groups = geometry.groups_count;
@@ -63,16 +63,17 @@ impl InodeAllocator {
 
     /// The group in which the search for a directory's inode begins.
     fn dir_group(&self, cx: &Cx, top: bool, parent: u32) -> u32 {
-        let groups = self.alloc.sb.geometry.groups_count;
+        let g = &*self.alloc.sb.geometry;
+        let groups = g.groups_count;
         let count = |value: &std::sync::atomic::AtomicI64| value.load(Ordering::Relaxed).max(0);
         let free_inodes = count(&self.alloc.counters.free_inodes) as u64 / u64::from(groups);
         let free_blocks = count(&self.alloc.counters.free_blocks) as u64 / u64::from(groups);
         let dirs = count(&self.alloc.counters.dirs) as u64 / u64::from(groups);
-        let per_group = u64::from(self.alloc.sb.geometry.inodes_per_group);
-        let per_group_blocks = u64::from(self.alloc.sb.geometry.clusters_per_group);
+        let per_group = u64::from(g.inodes_per_group);
+        let per_group_blocks = u64::from(g.clusters_per_group);
         let (first, min_inodes, min_blocks, max_dirs) = if top {
             let turn = self.next_dir_group.fetch_add(1, Ordering::Relaxed);
-            let flex = self.alloc.sb.geometry.flex_size;
+            let flex = g.flex_size;
             ((turn * flex) % groups, free_inodes.max(1), free_blocks, u64::MAX)
         } else {
             let min_inodes = free_inodes.saturating_sub(per_group / 4).max(1);
@@ -96,8 +97,9 @@ impl InodeAllocator {
         group: u32,
         is_dir: bool,
     ) -> Result<Option<u32>, Errno> {
-        let first = if group == 0 { self.alloc.sb.geometry.first_ino - 1 } else { 0 };
-        let end = self.alloc.sb.geometry.inodes_per_group;
+        let g = &*self.alloc.sb.geometry;
+        let first = if group == 0 { g.first_ino - 1 } else { 0 };
+        let end = g.inodes_per_group;
         self.take_in(cx, handle, group, is_dir, first..end)
     }
 
@@ -184,12 +186,10 @@ impl InodeAllocator {
         }
     }
 
+    #[inline]
     fn inode_csum(&self, data: &[u8]) -> u32 {
-        if self.alloc.sb.geometry.checksums.metadata {
-            self.alloc.sb.geometry.inode_bitmap_csum(data)
-        } else {
-            0
-        }
+        let g = &*self.alloc.sb.geometry;
+        if g.checksums.metadata { g.inode_bitmap_csum(data) } else { 0 }
     }
 
     /// A group's inode bitmap, loaded and checked. May wait for the device.

@@ -1,6 +1,7 @@
 //! ext2, ext3 and ext4 on their real disk formats.
 //!
 //! - [`format`] holds the structures as they lie on the disk; every other module uses it.
+//! - [`shape`] is the superblock of another size.
 //! - `trans` makes changes atomic: handles of the journal, and how many blocks each may change.
 //! - `sb` is the superblock of a mount with its device, its journal and its first error.
 //! - `alloc` manages free blocks, `ialloc` free inodes, `dquot` what everybody may have of both.
@@ -20,8 +21,7 @@
 //! this list. One circle is the format's: the value of an attribute may be an inode of its own,
 //! which ends as every inode does, so `attr` and `evict` know each other.
 //!
-//! Compared with Linux, not supported and refused by name: encrypted directories that ignore case;
-//! and online resizing.
+//! Compared with Linux, not supported and refused by name: encrypted directories that ignore case.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -31,6 +31,7 @@ pub mod format;
 pub mod mkfs;
 pub mod mount;
 pub mod quota;
+pub mod shape;
 
 mod alloc;
 mod attr;

@@ -26,7 +26,7 @@ mod journal;
 mod place;
 mod shape;
 
-pub use shape::{LAST_GROUP_SPARE, default_journal};
+pub use shape::default_journal;
 
 /// Which of the three file systems: a set of default features.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -7,6 +7,7 @@
 
 mod fast_commit;
 pub(crate) mod fs;
+mod grow;
 mod journal;
 pub mod options;
 mod orphan;
@@ -575,7 +576,7 @@ impl Ext4 {
         if stored != 0 {
             return u64::from(stored) << self.sb.geometry.cluster_bits();
         }
-        let geometry = &self.sb.geometry;
+        let geometry = &*self.sb.geometry;
         let per_group = u64::from(geometry.itable_blocks) + 2;
         let groups = u64::from(geometry.groups_count);
         let base: u64 =

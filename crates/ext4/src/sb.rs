@@ -2,6 +2,7 @@
 //! the journal, and the first error, which ends all writing (Linux: `ext4_sb_info`).
 
 pub(crate) mod bh_lru;
+pub(crate) mod grown;
 pub(crate) mod legacy;
 pub(crate) mod mmp;
 pub(crate) mod options;
@@ -18,6 +19,7 @@ use rt::{Cx, SpinLock};
 
 use crate::format::features::RoCompat;
 use crate::format::{At, Corrupt, CorruptKind, Geometry};
+use crate::sb::grown::Newest;
 use crate::sb::options::MountOptions;
 use crate::sb::write::FirstError;
 use crate::trans::ext4_jbd2::Handle;
@@ -27,8 +29,9 @@ pub(crate) struct SuperBlock {
     pub queue: Arc<Queue>,
     pub buffers: Arc<BufferCache>,
     journal: OnceLock<(Arc<Journal>, Option<RecoveryReport>)>,
-    /// The shape of the file system; never changes.
-    pub geometry: Geometry,
+    /// The shape of the file system. Numbers of blocks, groups and inodes, and where descriptors of
+    /// further groups lie, change when it grows; everything else never does.
+    pub geometry: Newest<Geometry>,
     pub options: MountOptions,
     /// The block with the superblock, and where in it.
     pub buffer: BufferRef,
@@ -62,7 +65,7 @@ impl SuperBlock {
             buffers: buffers.clone(),
             journal: OnceLock::new(),
             quota_credits: quota_credits(&geometry),
-            geometry,
+            geometry: Newest::new(geometry),
             options: options.clone(),
             buffer,
             offset,

@@ -154,6 +154,23 @@ impl Journal {
         self.shared.max_transaction
     }
 
+    /// Starts an operation that shares its transaction with nobody, and that may dirty as many
+    /// buffers as the log holds. Others wait until it is committed. May park like
+    /// [`Journal::start`].
+    ///
+    /// # Errors
+    /// As [`Journal::start`].
+    pub fn start_large(&self, cx: &mut Cx, credits: u32) -> Result<Handle, Errno> {
+        cx.charge_for(Charge::JournalHandle, 1);
+        let transaction = self.shared.start_large(cx, credits)?;
+        Ok(Handle::new(self.shared.clone(), transaction, credits))
+    }
+
+    /// Credits that one handle of [`Journal::start_large`] may have at the most.
+    pub fn max_large_credits(&self) -> u32 {
+        self.shared.log_room
+    }
+
     /// Commits transaction `tid`, if that has not happened, and waits for it. All who wait for the
     /// same transaction share its commit. May park. Must not be called with an open handle.
     ///

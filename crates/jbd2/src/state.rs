@@ -241,6 +241,25 @@ impl Shared {
         Ok(transaction)
     }
 
+    /// As [`Shared::start_alone`], once the running transaction has begun to commit. Parks.
+    pub fn start_large(&self, cx: &mut Cx, credits: u32) -> Result<Arc<Transaction>, Errno> {
+        if credits > self.log_room {
+            return Err(Errno::ENOSPC);
+        }
+        self.wait_start.wait_for(cx, "a transaction of its own", || {
+            let mut state = self.state.lock_irq();
+            let Some(running) = &state.running else {
+                drop(state);
+                return Some(self.start_alone(credits));
+            };
+            let before = running.transaction.tid;
+            state.commit_request = state.commit_request.max(before);
+            drop(state);
+            self.wait_task.wake_all();
+            self.aborted().map(|_| Err(Errno::EROFS))
+        })
+    }
+
     pub fn try_extend(&self, cx: &Cx, tid: Tid, credits: u32) -> bool {
         let mut state = self.state.lock(cx);
         let Some(running) = &mut state.running else { return false };

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use base::{Page, Sector};
 use block::{BioFlags, DeviceError, Overlay, Queue};
 use ext4::format::Geometry;
+use ext4::shape;
 use rt::{Cx, Meter};
 
 use crate::plan::Plan;
@@ -26,7 +27,6 @@ mod least;
 mod numbers;
 pub(crate) mod place;
 mod quota;
-pub(crate) mod shape;
 pub(crate) mod walk;
 
 use place::Relayout;
@@ -168,7 +168,7 @@ fn plan_blocks(
     blocks: u64,
     wide: Option<bool>,
 ) -> Result<ResizePlan, EditError> {
-    let (raw, g) = shape::shape(&volume.raw, &volume.g, blocks, wide)?;
+    let (raw, g) = shape::of_size(&volume.raw, &volume.g, blocks, wide)?;
     if g.blocks_count > volume.view.blocks() {
         let (there, wanted) = (volume.view.blocks(), g.blocks_count);
         return volume::refuse(format!("the device has {there} blocks, {wanted} are asked for"));

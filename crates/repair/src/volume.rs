@@ -11,6 +11,7 @@ use ext4::format::features::{Access, Incompat, RoCompat};
 use ext4::format::mmp::{self, Mmp};
 use ext4::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use ext4::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, GroupFlags, RawSuper};
+use ext4::shape::ShapeError;
 use ext4::{CheckOptions, Finding};
 use rt::Cx;
 
@@ -38,6 +39,15 @@ pub enum EditError {
     /// The check found the result wrong. This is a bug.
     #[error("the result would be wrong, and nothing was changed: {0}")]
     Wrong(String),
+}
+
+impl From<ShapeError> for EditError {
+    fn from(error: ShapeError) -> EditError {
+        match error {
+            ShapeError::Corrupt(corrupt) => EditError::Corrupt(corrupt),
+            other => EditError::Refused(other.to_string()),
+        }
+    }
 }
 
 /// Refuses with these words.

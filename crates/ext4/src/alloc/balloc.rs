@@ -73,12 +73,12 @@ impl Group {
 impl BlockAllocator {
     /// Writes a group's descriptor into its buffer, which the caller has access to.
     pub(crate) fn emit_desc(&self, group: u32, desc: &GroupDesc) {
-        let index = group / self.sb.geometry.descs_per_block;
-        let offset =
-            ((group % self.sb.geometry.descs_per_block) * self.sb.geometry.desc_size) as usize;
-        let size = self.sb.geometry.desc_size as usize;
+        let g = &*self.sb.geometry;
+        let index = group / g.descs_per_block;
+        let offset = ((group % g.descs_per_block) * g.desc_size) as usize;
+        let size = g.desc_size as usize;
         self.gdt[index as usize]
-            .with_mut(|data| desc.emit(&mut data[offset..offset + size], group, &self.sb.geometry));
+            .with_mut(|data| desc.emit(&mut data[offset..offset + size], group, g));
     }
 
     /// The buffer with a group's descriptor.
@@ -249,7 +249,7 @@ impl BlockAllocator {
     }
 
     /// The bitmap of a group that is loaded, with access to it and to its descriptor.
-    fn bitmap_access(
+    pub(super) fn bitmap_access(
         &self,
         cx: &mut Cx,
         handle: &mut Handle,
@@ -264,7 +264,7 @@ impl BlockAllocator {
     }
 
     /// Both were changed.
-    fn bitmap_dirty(
+    pub(super) fn bitmap_dirty(
         &self,
         cx: &mut Cx,
         handle: &mut Handle,
@@ -275,7 +275,7 @@ impl BlockAllocator {
         handle.dirty(cx, self.desc_buffer(group))
     }
 
-    fn block_csum(&self, data: &[u8]) -> u32 {
+    pub(super) fn block_csum(&self, data: &[u8]) -> u32 {
         if self.sb.geometry.checksums.metadata {
             self.sb.geometry.block_bitmap_csum(data)
         } else {

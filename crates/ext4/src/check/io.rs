@@ -60,7 +60,7 @@ impl<'a> Io<'a> {
 
     /// Bytes of the device.
     pub fn device_bytes(&self) -> u64 {
-        self.queue.info().bytes()
+        self.queue.bytes()
     }
 
     /// How many blocks one read should ask for at most.
@@ -92,7 +92,7 @@ impl<'a> Io<'a> {
 /// The device's.
 pub fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Option<Page>, DeviceError> {
     let unit = u64::from(queue.info().logical_block).max(2048);
-    if queue.info().bytes() < unit {
+    if queue.bytes() < unit {
         return Ok(None);
     }
     let page = queue.read(cx, Sector(0), unit as usize)?;

@@ -44,7 +44,7 @@ pub fn replay(
     // A superblock that is broken is reported by the check itself.
     let Ok(geometry) = Geometry::parse(&page, 0) else { return Ok(Journal::Clean) };
     let raw = RawSuper::read(&page).expect("1024 bytes");
-    let fits = geometry.blocks_count <= queue.info().bytes() / u64::from(geometry.block_size);
+    let fits = geometry.blocks_count <= queue.bytes() / u64::from(geometry.block_size);
     if !geometry.features.incompat.contains(Incompat::RECOVER) || !fits {
         return Ok(Journal::Clean);
     }

@@ -181,7 +181,7 @@ impl IomapFile for DataFile<'_> {
     }
 
     fn prepare_unmap(&self, cx: &mut Cx, bytes: Range<u64>) -> Result<(), Errno> {
-        let geometry = &self.fs.sb.geometry;
+        let geometry = &*self.fs.sb.geometry;
         if !geometry.has_clusters() || !self.has_delalloc(cx) {
             return Ok(());
         }

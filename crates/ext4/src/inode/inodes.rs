@@ -219,8 +219,9 @@ impl Inodes {
         ino: Ino,
         fresh: bool,
     ) -> Result<(BufferRef, usize), Errno> {
-        let (group, index) = self.sb.geometry.inode_group(ino).map_err(|_| Errno::ESTALE)?;
-        let (block, offset) = self.sb.geometry.inode_offset(index);
+        let g = &*self.sb.geometry;
+        let (group, index) = g.inode_group(ino).map_err(|_| Errno::ESTALE)?;
+        let (block, offset) = g.inode_offset(index);
         let block = self.ialloc.inode_table(cx, group) + block;
         let buffer = self.sb.buffers.get(cx, block);
         if buffer.uptodate() {
@@ -264,11 +265,12 @@ impl Inodes {
         handle: &mut Handle,
         inode: &Inode,
     ) -> Result<(), Errno> {
+        let g = &*self.sb.geometry;
         self.legacy_charge(cx, handle, inode)?;
         let fresh = inode.with(cx, |core| core.fresh);
         let (buffer, offset) = self.inode_slot_of(cx, inode.ino, fresh)?;
         handle.write_access(cx, &buffer)?;
-        let size = self.sb.geometry.inode_size as usize;
+        let size = g.inode_size as usize;
         let tid = handle.tid();
         let delayed = if self.sb.counts_quota() { inode.delayed_bytes(cx, &self.sb) } else { 0 };
         let (large, changes) = {
@@ -292,7 +294,7 @@ impl Inodes {
                 if fresh {
                     slot.fill(0);
                 }
-                core.values.emit(slot, inode.ino, &self.sb.geometry);
+                core.values.emit(slot, inode.ino, g);
             });
             let changes = core.quota_changes(delayed);
             (core.values.size > 0x7fff_ffff && core.mode & 0xf000 == 0x8000, changes)

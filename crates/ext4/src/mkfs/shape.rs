@@ -8,6 +8,7 @@ use crate::format::casefold::Encoding;
 use crate::format::features::{Access, Compat, Incompat, RoCompat, Set};
 use crate::format::super_block::{FIRST_INO, FLAG_SIGNED_HASH, JOURNAL_INO, MAGIC, STATE_CLEAN};
 use crate::format::{Features, Geometry, RawSuper, U32};
+use crate::shape::LAST_GROUP_SPARE;
 
 /// Groups per flexible group, as a power of two.
 const LOG_FLEX: u8 = 4;
@@ -17,8 +18,6 @@ const EXTRA_ISIZE: u16 = 32;
 const GROUP_MAX: u64 = (1 << 16) - 8;
 /// Blocks of the largest cluster.
 const CLUSTER_BLOCKS_MAX: u32 = 32768;
-/// A last group with fewer blocks than its metadata and this is left away.
-pub const LAST_GROUP_SPARE: u64 = 50;
 /// `s_default_mount_opts`: user attributes and ACLs.
 const DEFAULT_MOUNT_OPTIONS: u32 = 0x4 | 0x8;
 

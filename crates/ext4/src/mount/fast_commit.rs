@@ -417,7 +417,7 @@ fn bad(record: &Record, kind: BadRecordKind) -> MountError {
 impl Ext4 {
     /// Whether some of these blocks hold bitmaps, tables, or copies of the superblock.
     fn in_metadata(&self, cx: &Cx, blocks: &std::ops::Range<u64>) -> bool {
-        let g = &self.sb.geometry;
+        let g = &*self.sb.geometry;
         (0..g.groups_count).any(|group| {
             let desc = self.alloc.groups[group as usize].state.lock(cx).desc;
             let first = g.group_first_block(group);

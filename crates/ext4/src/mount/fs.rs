@@ -158,6 +158,10 @@ impl FileSystem for Ext4 {
         result.and_then(|()| self.attr(cx, &inode))
     }
 
+    fn grow(&self, cx: &mut Cx, blocks: u64) -> Result<(), Errno> {
+        self.grow_to(cx, blocks)
+    }
+
     fn set_flags(&self, cx: &mut Cx, ino: Ino, flags: u32) -> Result<Attr, Errno> {
         self.change_flags(cx, ino, flags)?;
         let inode = self.iget(cx, ino)?;

@@ -18,7 +18,6 @@
 //! Whatever neither proves stays refused.
 
 use base::Sector;
-use base::unit::SECTOR_SIZE;
 use block::Queue;
 use cache::{PageCache, PageCacheConfig};
 use rt::Cx;
@@ -113,10 +112,9 @@ pub(crate) fn join_super(
 
 /// The superblock in `bytes`, and what follows from it.
 fn parse_super(bytes: &[u8], queue: &Queue) -> Result<(RawSuper, Geometry), MountError> {
-    let info = queue.info();
     let raw = RawSuper::read(bytes).expect("the slice has the size");
     let geometry = Geometry::parse(bytes, 0).map_err(|corrupt| explain(&raw, corrupt))?;
-    let device_blocks = info.sectors * SECTOR_SIZE / u64::from(geometry.block_size);
+    let device_blocks = queue.bytes() / u64::from(geometry.block_size);
     if geometry.blocks_count > device_blocks {
         let kind = CorruptKind::DeviceSize { blocks: geometry.blocks_count, device_blocks };
         return Err(kind.at(At::Super(0)).into());
@@ -196,7 +194,7 @@ fn restore(cx: &mut Cx, queue: &Arc<Queue>, bytes: &[u8]) -> Result<Option<Vec<u
     }
     let block_size = 1024u64 << raw.s_log_block_size.get();
     let block = u64::from(raw.s_first_data_block.get()) + u64::from(raw.s_blocks_per_group.get());
-    if (block + 1) * block_size > queue.info().bytes() {
+    if (block + 1) * block_size > queue.bytes() {
         return Ok(None);
     }
     let len = SUPER_SIZE.max(queue.info().logical_block as usize);

@@ -53,7 +53,7 @@ impl Ext4 {
         signature: &[u8],
     ) -> Result<Descriptor, Errno> {
         self.sb.check_writable()?;
-        let geometry = &self.sb.geometry;
+        let geometry = &*self.sb.geometry;
         if !self.has_verity() {
             return Err(Errno::EOPNOTSUPP);
         }

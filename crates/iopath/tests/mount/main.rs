@@ -10,6 +10,7 @@ mod beside;
 mod campaign;
 mod faults;
 mod fsx;
+mod grow;
 mod host;
 mod kill;
 mod limits;

@@ -201,16 +201,7 @@ impl Relayout<'_> {
             }
             let (primary, _) = self.g.desc_place(first);
             let mut places = vec![primary.0];
-            if self.in_meta_group(index) {
-                let last = first + self.g.descs_per_block - 1;
-                for group in [first + 1, last].into_iter().filter(|&g| g < self.g.groups_count) {
-                    let copy = u64::from(self.g.has_super(group));
-                    places.push(self.g.group_first_block(group) + copy);
-                }
-            } else {
-                let copy = |&group| self.g.group_first_block(group) + 1 + u64::from(index);
-                places.extend(holders.iter().map(copy));
-            }
+            places.extend(self.g.desc_copies(index));
             for block in places {
                 self.v.view.write(block, &content);
             }
@@ -232,11 +223,6 @@ impl Relayout<'_> {
             }
         }
         Ok(())
-    }
-
-    /// True where this block of descriptors lies in its groups alone.
-    fn in_meta_group(&self, index: u32) -> bool {
-        self.has_meta_groups() && index >= self.g.first_meta_bg
     }
 
     /// What a block of descriptors holds beside the values: nothing where descriptors change size.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::Queue;
 use ext4::format::features::Compat;
-use ext4::mkfs::LAST_GROUP_SPARE;
+use ext4::shape::LAST_GROUP_SPARE;
 use rt::Cx;
 
 use super::{ResizeOptions, ResizePlan, plan_blocks};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use ext4::format::features::{Compat, Incompat};
+use ext4::format::features::Compat;
 use ext4::format::{Geometry, GroupDesc, GroupFlags, RawSuper};
 
 use super::Move;
@@ -386,11 +386,6 @@ impl<'a> Relayout<'a> {
     fn take_near(&mut self, goal: u64, group: u32, len: u64) -> Result<Option<u64>, EditError> {
         let (from, end) = self.g.metadata_bounds(group);
         self.maps.take_run(&mut self.v, len, from..end, goal)
-    }
-
-    /// True with descriptors in groups of their own.
-    pub fn has_meta_groups(&self) -> bool {
-        self.g.features.incompat.contains(Incompat::META_BG)
     }
 
     /// True with reserved descriptor blocks.

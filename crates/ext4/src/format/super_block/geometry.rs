@@ -297,8 +297,23 @@ impl Geometry {
     }
 
     /// True with `meta_bg`, for the descriptor block of this index.
-    fn in_meta_bg(&self, desc_block: u32) -> bool {
+    pub fn in_meta_bg(&self, desc_block: u32) -> bool {
         self.features.incompat.contains(Incompat::META_BG) && desc_block >= self.first_meta_bg
+    }
+
+    /// The blocks with copies of a block of descriptors: behind the copies of the superblock, but
+    /// not in groups whose own descriptors lie in their groups (`meta_bg`); those have two copies.
+    pub fn desc_copies(&self, desc_block: u32) -> Vec<u64> {
+        let (first, count) = (desc_block * self.descs_per_block, self.groups_count);
+        if self.in_meta_bg(desc_block) {
+            let copies = [first + 1, first + self.descs_per_block - 1];
+            let place = |group| self.group_first_block(group) + u64::from(self.has_super(group));
+            return copies.into_iter().filter(|&group| group < count).map(place).collect();
+        }
+        let holds =
+            |group: u32| self.has_super(group) && !self.in_meta_bg(group / self.descs_per_block);
+        let place = |group| self.group_first_block(group) + 1 + u64::from(desc_block);
+        (1..count).filter(|&group| holds(group)).map(place).collect()
     }
 
     /// First block of the group. `group` is below `groups_count`.

@@ -28,7 +28,7 @@ impl Replay<'_> {
         if !values.flags.contains(InodeFlags::INLINE_DATA) {
             return Ok(None);
         }
-        let g = &self.fs.sb.geometry;
+        let g = &*self.fs.sb.geometry;
         let allowed = g.inline_data() && values.may_be_inline();
         if allowed && values.kind() == Some(FileKind::Directory) {
             return Ok(Some(empty_inline(inline_parent(&values.block)).to_vec()));

@@ -1,11 +1,34 @@
-//! The superblock of the new size.
+//! The superblock of a file system that gets another size.
+//!
+//! Source of the rules: resize2fs(8), and resize2fs 1.47 observed.
 
-use ext4::format::features::{Compat, Incompat};
-use ext4::format::{Geometry, RawSuper};
-use ext4::mkfs::LAST_GROUP_SPARE;
 use zerocopy::IntoBytes;
 
-use crate::volume::{EditError, refuse};
+use crate::format::features::{Compat, Incompat};
+use crate::format::{Corrupt, Geometry, RawSuper};
+
+/// Blocks that a last group must have beyond its own metadata to be made.
+pub const LAST_GROUP_SPARE: u64 = 50;
+
+/// Why there is no such size.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ShapeError {
+    /// `64bit` without extents.
+    #[error("64bit needs the feature extent")]
+    Extents,
+    /// No room for metadata.
+    #[error("{0} blocks are too few for a file system")]
+    Small(u64),
+    /// Their numbers have more than 32 bits.
+    #[error("{0} blocks need the feature 64bit (iopath resize --64bit)")]
+    Wide(u64),
+    /// So have those of the inodes.
+    #[error("{0} inodes are more than 32 bits count")]
+    Inodes(u64),
+    /// What follows is no geometry.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+}
 
 /// Bytes of a descriptor with `64bit`.
 const WIDE: u16 = 64;
@@ -14,18 +37,18 @@ const WIDE: u16 = 64;
 ///
 /// # Errors
 /// A size that cannot be.
-pub fn shape(
+pub fn of_size(
     old: &RawSuper,
     og: &Geometry,
     blocks: u64,
     wide: Option<bool>,
-) -> Result<(RawSuper, Geometry), EditError> {
+) -> Result<(RawSuper, Geometry), ShapeError> {
     let mut raw = *old;
     let mut features = raw.features();
     match wide {
         Some(true) if !features.incompat.contains(Incompat::SIXTY_FOUR_BIT) => {
             if !features.incompat.contains(Incompat::EXTENTS) {
-                return refuse("64bit needs the feature extent");
+                return Err(ShapeError::Extents);
             }
             features.incompat |= Incompat::SIXTY_FOUR_BIT;
             raw.s_desc_size.set(WIDE);
@@ -39,9 +62,33 @@ pub fn shape(
     raw.set_features(&features);
     raw.set_free_blocks(0);
     raw.s_free_inodes_count.set(0);
+    largest(raw, old, og, blocks, true)
+}
+
+/// As [`of_size`], of one that is in use: free space is as it was, and no copy goes elsewhere.
+///
+/// # Errors
+/// A size that cannot be.
+pub fn larger(
+    old: &RawSuper,
+    og: &Geometry,
+    blocks: u64,
+) -> Result<(RawSuper, Geometry), ShapeError> {
+    largest(*old, old, og, blocks, false)
+}
+
+/// The largest size up to so many blocks. With `moves` the last group's copies stay in the last
+/// group.
+fn largest(
+    mut raw: RawSuper,
+    old: &RawSuper,
+    og: &Geometry,
+    blocks: u64,
+    moves: bool,
+) -> Result<(RawSuper, Geometry), ShapeError> {
     let mut blocks = blocks - blocks % u64::from(og.cluster_ratio);
     loop {
-        let g = fit(&mut raw, old, og, blocks)?;
+        let g = fit(&mut raw, old, og, blocks, moves)?;
         let last = g.groups_count - 1;
         let rest = u64::from(g.blocks_in_group(last));
         let full = rest == u64::from(g.blocks_per_group);
@@ -50,7 +97,7 @@ pub fn shape(
             return Ok((raw, g));
         }
         if last == 0 {
-            return refuse(format!("{blocks} blocks are too few for a file system"));
+            return Err(ShapeError::Small(blocks));
         }
         blocks = g.group_first_block(last);
     }
@@ -62,19 +109,20 @@ fn fit(
     old: &RawSuper,
     og: &Geometry,
     blocks: u64,
-) -> Result<Geometry, EditError> {
+    moves: bool,
+) -> Result<Geometry, ShapeError> {
     let first = u64::from(og.first_data_block);
     let wide = raw.features().incompat.contains(Incompat::SIXTY_FOUR_BIT);
     if blocks <= first {
-        return refuse(format!("{blocks} blocks are too few for a file system"));
+        return Err(ShapeError::Small(blocks));
     }
     if blocks > u64::from(u32::MAX) && !wide {
-        return refuse(format!("{blocks} blocks need the feature 64bit (iopath resize --64bit)"));
+        return Err(ShapeError::Wide(blocks));
     }
     let groups = (blocks - first).div_ceil(og.blocks_per_group.into());
     let inodes = groups * u64::from(og.inodes_per_group);
     let Ok(inodes) = u32::try_from(inodes) else {
-        return refuse(format!("{inodes} inodes are more than 32 bits count"));
+        return Err(ShapeError::Inodes(inodes));
     };
     let desc_size = if wide { u32::from(raw.s_desc_size.get()) } else { 32 };
     let descs = groups.div_ceil((og.block_size / desc_size).into());
@@ -90,20 +138,19 @@ fn fit(
     let reserved = (share / u128::from(og.blocks_count)) as u64;
     raw.s_r_blocks_count_lo.set(reserved as u32);
     raw.s_r_blocks_count_hi.set((reserved >> 32) as u32);
-    raw.s_free_blocks_count_hi.set(0);
     if raw.features().incompat.contains(Incompat::META_BG) {
         let start = old.s_first_meta_bg.get().min(descs as u32);
         raw.s_first_meta_bg.set(start);
     }
-    if raw.features().compat.contains(Compat::SPARSE_SUPER2) {
-        backups(raw, old, og, groups as u32);
+    if moves && raw.features().compat.contains(Compat::SPARSE_SUPER2) {
+        move_backups(raw, old, og, groups as u32);
     }
     raw.set_checksum();
     Ok(Geometry::parse(raw.as_bytes(), 0)?)
 }
 
 /// The groups with copies, with `sparse_super2`: the one that was the last stays the last.
-fn backups(raw: &mut RawSuper, old: &RawSuper, og: &Geometry, groups: u32) {
+fn move_backups(raw: &mut RawSuper, old: &RawSuper, og: &Geometry, groups: u32) {
     let last = og.groups_count - 1;
     for (word, before) in raw.s_backup_bgs.iter_mut().zip(old.s_backup_bgs) {
         let group = before.get();
