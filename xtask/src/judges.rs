@@ -38,6 +38,7 @@ const JUDGES: &[(&str, &str)] = &[
     ("curl", "curl"),
     ("img2simg", "android-sdk-libsparse-utils"),
     ("fsverity", "fsverity"),
+    ("quotacheck", "quota"),
     ("fusermount3", "fuse3"),
     ("fuse2fs", "fuse2fs"),
     ("sysbench", "sysbench"),

@@ -10,7 +10,7 @@ use rt::{Cx, SpinLock};
 use smallvec::SmallVec;
 pub use vfs::quota::{Grace, Limits};
 
-use crate::format::quota::{Dqblk, ENTRY_SIZE, Entry, Kind, LIMIT_UNIT};
+use crate::format::quota::{Dqblk, Form, Kind, LIMIT_UNIT};
 use crate::sb::SuperBlock;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -18,6 +18,8 @@ use crate::trans::ext4_jbd2::Handle;
 pub(crate) struct Dquot {
     pub kind: Kind,
     pub id: u32,
+    /// The form of its entry.
+    pub form: Form,
     /// How long its soft limits may be exceeded: that of its kind.
     pub grace: Arc<GraceCell>,
     /// Device block of the entry, and bytes from its start. It never moves.
@@ -96,8 +98,7 @@ impl Dquot {
             change(&mut state);
             set_times(&mut state.entry, now, self.grace.get());
             buffer.with_mut(|data| {
-                let entry = &mut data[self.offset..self.offset + ENTRY_SIZE];
-                state.entry.emit(entry, self.id);
+                self.form.emit(&state.entry, &mut data[self.offset..], self.id);
             });
         }
         handle.dirty(cx, &buffer)

@@ -59,4 +59,4 @@ pub use mount::{MountError, replay_fast_commits};
 pub use sb::bh_lru::{BhLru, transaction_blocks};
 pub use sb::legacy::LegacyLookups;
 pub use sb::mmp::Busy;
-pub use sb::options::MountOptions;
+pub use sb::options::{MountOptions, QuotaName};

@@ -67,6 +67,9 @@ pub enum MountError {
     /// A way to mount that is not implemented.
     #[error("{0} is not supported")]
     Mode(&'static str),
+    /// An old quota file cannot be used.
+    #[error("quota file {0}")]
+    QuotaFile(String),
     /// Somebody else writes to the file system.
     #[error(transparent)]
     Busy(#[from] Busy),
@@ -98,7 +101,9 @@ impl MountError {
                 CorruptKind::SuperMagic { .. } => Errno::EINVAL,
                 _ => Errno::EFSCORRUPTED,
             },
-            MountError::Unsupported(_) | MountError::Mode(_) => Errno::EINVAL,
+            MountError::Unsupported(_) | MountError::Mode(_) | MountError::QuotaFile(_) => {
+                Errno::EINVAL
+            }
             MountError::Device(error) => error.to_errno(),
             MountError::FastCommit(_) => Errno::EFSCORRUPTED,
             MountError::Journal(_) => Errno::EFSCORRUPTED,
@@ -314,6 +319,7 @@ impl Mounting {
     fn writes_fast_commits(&self, geometry: &Geometry) -> bool {
         geometry.features.compat.contains(Compat::FAST_COMMIT)
             && !geometry.features.ro_compat.contains(RoCompat::QUOTA)
+            && self.options.quota_files == [None; 2]
             && geometry.features.compat.contains(Compat::HAS_JOURNAL)
             && self.options.data_mode != JournalMode::Data
     }
@@ -373,22 +379,19 @@ impl Ext4 {
         }
         let fs =
             Mounting::new(queue, pages, &geometry, options).open_protected(cx, raw, geometry)?;
-        match fs.begin(cx) {
-            Ok(()) => Ok(fs),
-            Err(errno) => {
-                fs.abandon(cx);
-                Err(match fs.error() {
-                    Some(text) => MountError::Journal(text),
-                    None => errno.into(),
-                })
-            }
-        }
+        fs.begin(cx).map_err(|error| {
+            fs.abandon(cx);
+            fs.error().map_or(error, MountError::Journal)
+        })?;
+        Ok(fs)
     }
 
     /// What a mount does once it can read and write.
-    fn begin(&self, cx: &mut Cx) -> Result<(), Errno> {
+    fn begin(&self, cx: &mut Cx) -> Result<(), MountError> {
         self.load_orphan_file(cx)?;
-        if let Some(quota) = Quota::load(&self.inodes, cx)? {
+        let old = self.old_quota_files(cx)?;
+        if let Some(quota) = Quota::load(&self.inodes, cx, old)? {
+            quota.check_form(self.sb.options.quota_form)?;
             let first = self.quota.set(quota).is_ok();
             assert!(first, "a mount opens its quota files once");
         }
@@ -460,6 +463,9 @@ impl Ext4 {
         }
         if !self.sb.has_error() {
             result = result.and(self.release_unused_ids(cx));
+        }
+        if let Some(quota) = self.quota.get().filter(|_| !self.sb.has_error()) {
+            result = result.and(quota.let_go(&self.inodes, cx));
         }
         self.inodes.arrivals.end();
         self.sb.stop();

@@ -24,9 +24,9 @@ use rt::{Cx, Mutex, SpinLock};
 
 use crate::dquot::{Dquot, DquotState, Dquots, GraceCell, InodeQuota, Owners};
 use crate::format::features::RoCompat;
-use crate::format::quota::{self as format, Dqblk, ENTRY_SIZE, Entry, Info, Kind};
+use crate::format::quota::{self as format, Form, Info, Kind};
 use crate::format::super_block::ROOT_INO;
-use crate::format::{At, CorruptKind, Geometry};
+use crate::format::{At, CorruptKind, Geometry, InodeFlags};
 use crate::inode::quota::space_of;
 use crate::inode::{Inode, Inodes};
 use crate::trans::credits;
@@ -46,6 +46,8 @@ pub(crate) struct Quota {
 /// One quota file.
 pub(crate) struct QuotaFile {
     pub kind: Kind,
+    /// The form of its entries.
+    pub form: Form,
     pub inode: Arc<Inode>,
     /// The tree, held while entries are looked for and made.
     pub tree: Mutex<Info>,
@@ -62,17 +64,20 @@ impl Geometry {
 }
 
 impl Quota {
-    /// Opens the quota files, before any inode is changed; `None` without the feature.
+    /// Opens the quota files, before any inode is changed: those of the feature, or `old` ones that
+    /// have names; `None` without any.
     ///
     /// # Errors
     /// `EUCLEAN` a quota file is missing or damaged; `EIO`.
-    pub(crate) fn load(fs: &Inodes, cx: &mut Cx) -> Result<Option<Quota>, Errno> {
-        if !fs.sb.geometry.features.ro_compat.contains(RoCompat::QUOTA) {
+    pub(crate) fn load(fs: &Inodes, cx: &mut Cx, old: [u32; 3]) -> Result<Option<Quota>, Errno> {
+        let hidden = fs.sb.geometry.features.ro_compat.contains(RoCompat::QUOTA);
+        let inos = if hidden { fs.sb.geometry.quota_inos } else { old };
+        if inos == [0; 3] && !hidden {
             return Ok(None);
         }
         let mut files = [None, None, None];
         for kind in Kind::ALL {
-            let ino = Ino(u64::from(fs.sb.geometry.quota_inos[kind as usize]));
+            let ino = Ino(u64::from(inos[kind as usize]));
             if ino.0 == 0 {
                 continue;
             }
@@ -91,11 +96,21 @@ impl Quota {
                     At::Inode(ino),
                 ));
             }
-            // Keeps it in the cache.
-            inode.with(cx, |core| core.opens += 1);
+            inode.with(cx, |core| {
+                // Keeps it in the cache.
+                core.opens += 1;
+                if !hidden && !fs.sb.options.read_only {
+                    // As Linux does while quota is on.
+                    core.flags.insert(InodeFlags::IMMUTABLE | InodeFlags::NOATIME);
+                }
+            });
             let mut blocks = QuotaBlocks::new(fs, cx, &inode, None);
             let header = format::Blocks::load(&mut blocks, 0)?;
             let info = Info::parse(&header, kind)
+                .and_then(|info| match hidden && info.form != Form::V1 {
+                    true => Err(CorruptKind::QuotaVersion { found: info.form as u32 }),
+                    false => Ok(info),
+                })
                 .map_err(|kind| fs.sb.corrupt_kind(cx, kind, At::Inode(ino)))?;
             let most = inode.size(cx) / format::BLOCK_SIZE as u64;
             if u64::from(info.blocks) > most {
@@ -104,6 +119,7 @@ impl Quota {
             }
             files[kind as usize] = Some(QuotaFile {
                 kind,
+                form: info.form,
                 inode,
                 grace: Arc::new(GraceCell::new(Grace {
                     blocks: info.block_grace,
@@ -115,6 +131,30 @@ impl Quota {
             });
         }
         Ok(Some(Quota { files }))
+    }
+
+    /// Is this inode's usage counted?
+    pub(crate) fn charges(&self, fs: &Inodes, ino: Ino) -> bool {
+        let own = self.files.iter().flatten().any(|file| file.inode.ino == ino);
+        fs.sb.geometry.is_charged(ino.0 as u32) && !own
+    }
+
+    /// At the end of a mount: old quota files may be changed by others again.
+    ///
+    /// # Errors
+    /// `EIO`; the journal's.
+    pub(crate) fn let_go(&self, fs: &Inodes, cx: &mut Cx) -> Result<(), Errno> {
+        let hidden = fs.sb.geometry.features.ro_compat.contains(RoCompat::QUOTA);
+        for file in self.files.iter().flatten().filter(|_| !hidden) {
+            file.inode.with(cx, |core| {
+                core.flags.remove(InodeFlags::IMMUTABLE | InodeFlags::NOATIME);
+            });
+            let mut handle = fs.sb.journal_start(cx, credits::INODE)?;
+            let result = fs.mark_dirty(cx, &mut handle, &file.inode);
+            let stopped = handle.stop(cx);
+            result.and(stopped)?;
+        }
+        Ok(())
     }
 
     /// The file of a kind, where that is counted.
@@ -275,11 +315,12 @@ impl Quota {
         let mut blocks = QuotaBlocks::new(fs, cx, &file.inode, None);
         let (buffer, start) = blocks.place(slot.block)?;
         let offset = start + slot.offset;
-        let entry = buffer.with(|data| Dqblk::read(&data[offset..offset + ENTRY_SIZE]));
+        let entry = buffer.with(|data| file.form.read(&data[offset..]));
         let state = DquotState { entry, ..DquotState::default() };
         let state = SpinLock::named("ext4 dquot", state);
         let (block, grace) = (buffer.block(), file.grace.clone());
-        let dquot = Arc::new(Dquot { kind: file.kind, id, grace, block, offset, state });
+        let (kind, form) = (file.kind, file.form);
+        let dquot = Arc::new(Dquot { kind, id, form, grace, block, offset, state });
         let mut dquots = file.dquots.lock(cx);
         if dquots.len() >= IDLE_MAX {
             // What an entry says is in its block; what is reserved keeps its inode's reference.
@@ -293,7 +334,7 @@ impl Quota {
     /// # Errors
     /// As [`Quota::dquots`].
     pub(crate) fn attach(&self, fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
-        let charged = fs.sb.geometry.is_charged(inode.ino.0 as u32);
+        let charged = self.charges(fs, inode.ino);
         let is_value = inode.with(cx, |core| core.is_value());
         if !charged || is_value || fs.sb.check_writable().is_err() {
             return Ok(());

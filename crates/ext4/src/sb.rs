@@ -64,7 +64,7 @@ impl SuperBlock {
             queue: queue.clone(),
             buffers: buffers.clone(),
             journal: OnceLock::new(),
-            quota_credits: quota_credits(&geometry),
+            quota_credits: quota_credits(&geometry, options),
             geometry: Newest::new(geometry),
             options: options.clone(),
             buffer,
@@ -305,9 +305,10 @@ impl SuperBlock {
 }
 
 /// The entries of the owners of two inodes, and of the owners that one of them had before.
-fn quota_credits(geometry: &Geometry) -> u32 {
-    match geometry.features.ro_compat.contains(RoCompat::QUOTA) {
-        true => 4 * geometry.quota_inos.iter().filter(|ino| **ino != 0).count() as u32,
-        false => 0,
-    }
+fn quota_credits(geometry: &Geometry, options: &MountOptions) -> u32 {
+    let files = match geometry.features.ro_compat.contains(RoCompat::QUOTA) {
+        true => geometry.quota_inos.iter().filter(|ino| **ino != 0).count(),
+        false => options.quota_files.iter().flatten().count(),
+    };
+    4 * files as u32
 }

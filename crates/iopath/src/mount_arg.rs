@@ -61,10 +61,26 @@ pub fn apply_ext(
     for arg in args {
         match arg {
             MountArg::Ext(option) => option.apply(options),
-            other => bail!("mount option {other} is for xfs"),
+            MountArg::Xfs(option) => match of_both(option) {
+                Some(option) => option.apply(options),
+                None => bail!("mount option {arg} is for xfs"),
+            },
         }
     }
     Ok(())
+}
+
+/// What an option of XFS means for the old quota files of ext2, ext3 and ext4.
+fn of_both(option: xfs::mount::options::MountOption) -> Option<ext4::mount::options::MountOption> {
+    use ext4::mount::options::MountOption as Ext;
+    use xfs::mount::options::MountOption as Xfs;
+    let whose = match option {
+        Xfs::Quota(vfs::quota::Kind::User, true) => 0,
+        Xfs::Quota(vfs::quota::Kind::Group, true) => 1,
+        _ => return None,
+    };
+    let name = ext4::QuotaName::new(ext4::QuotaName::USUAL[whose]);
+    Some(Ext::QuotaFile(whose, name))
 }
 
 /// Puts options into those of an XFS mount.

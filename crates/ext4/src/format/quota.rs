@@ -1,11 +1,13 @@
-//! Quota files: version 2, revision 1, as hidden inodes of the file system hold them.
+//! Quota files: those that hidden inodes of the file system hold, and the older ones that lie in
+//! its root (`aquota.user`, `aquota.group`).
 //!
 //! A file of 1 KiB blocks. Block 0 has the header; block 1 is the root of a radix tree over the
-//! four bytes of an id, of 256 references per block. The leaves are data blocks of 14 entries;
-//! entries of any ids share one, and a block with room is in a list. An id without an entry has
-//! neither usage nor limits.
+//! four bytes of an id, of 256 references per block. The leaves are data blocks of 14 entries (21
+//! of the older form); entries of any ids share one, and a block with room is in a list. An id
+//! without an entry has neither usage nor limits.
 //!
-//! Source: the layout as `mke2fs -O quota` makes it and `e2fsck` judges it; quotactl(2), quota(5).
+//! Source: the layout as `mke2fs -O quota` makes it and `e2fsck` judges it, files that quotacheck
+//! and setquota made; quotactl(2), quota(5).
 
 pub use vfs::quota::{Dqblk, GRACE_DEFAULT, Kind, LIMIT_UNIT};
 
@@ -13,16 +15,89 @@ use super::CorruptKind;
 
 /// Bytes of a block of the file.
 pub const BLOCK_SIZE: usize = 1024;
-/// Bytes of an entry.
-pub const ENTRY_SIZE: usize = 72;
-/// Entries of a data block.
-pub const ENTRIES_MAX: usize = (BLOCK_SIZE - DATA_HEADER) / ENTRY_SIZE;
-
 const DATA_HEADER: usize = 16;
 const HEADER_SIZE: usize = 32;
 const ROOT: u32 = 1;
 const DEPTH: u32 = 4;
-const VERSION: u32 = 1;
+
+/// The form of the entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// `vfsv0`: numbers of 32 bits, but for the space and the times.
+    V0 = 0,
+    /// `vfsv1`: numbers of 64 bits. Hidden files have this one.
+    V1 = 1,
+}
+
+impl Form {
+    /// Bytes of an entry.
+    pub const fn entry_size(self) -> usize {
+        match self {
+            Form::V0 => 48,
+            Form::V1 => 72,
+        }
+    }
+
+    /// Entries of a data block.
+    pub const fn entries_max(self) -> usize {
+        (BLOCK_SIZE - DATA_HEADER) / self.entry_size()
+    }
+
+    /// The largest limit of space (in KiB) and of inodes.
+    pub const fn limit_max(self) -> u64 {
+        match self {
+            Form::V0 => u32::MAX as u64,
+            Form::V1 => u64::MAX,
+        }
+    }
+
+    /// Where the numbers of an entry lie, in the order of [`words`], and how long each is.
+    const fn places(self) -> [(usize, usize); 8] {
+        match self {
+            Form::V0 => [(4, 4), (8, 4), (12, 4), (16, 4), (20, 4), (24, 8), (32, 8), (40, 8)],
+            Form::V1 => [(8, 8), (16, 8), (24, 8), (32, 8), (40, 8), (48, 8), (56, 8), (64, 8)],
+        }
+    }
+
+    /// Reads an entry.
+    pub fn read(self, data: &[u8]) -> Dqblk {
+        let entry = from_words(self.places().map(|(at, len)| {
+            let mut bytes = [0; 8];
+            bytes[..len].copy_from_slice(&data[at..at + len]);
+            u64::from_le_bytes(bytes)
+        }));
+        // See `emit`.
+        if entry == (Dqblk { inode_time: 1, ..Dqblk::default() }) {
+            Dqblk::default()
+        } else {
+            entry
+        }
+    }
+
+    /// Writes the entry of `id`. What a number has no room for becomes the largest.
+    pub fn emit(self, entry: &Dqblk, data: &mut [u8], id: u32) {
+        data[..self.entry_size()].fill(0);
+        set_word(data, 0, id);
+        let mut words = words(entry);
+        if id == 0 && words == [0; 8] {
+            // All zeroes would be an entry that nobody uses.
+            words[7] = 1;
+        }
+        for ((at, len), word) in self.places().into_iter().zip(words) {
+            let most = if len == 4 { u64::from(u32::MAX) } else { u64::MAX };
+            data[at..at + len].copy_from_slice(&word.min(most).to_le_bytes()[..len]);
+        }
+    }
+
+    fn slots(self) -> impl Iterator<Item = usize> {
+        (0..self.entries_max()).map(move |index| DATA_HEADER + index * self.entry_size())
+    }
+
+    fn slot_of(self, data: &Block, id: u32) -> Option<usize> {
+        let used = |at: usize| used(&data[at..at + self.entry_size()]);
+        self.slots().find(|&at| word(data, at) == id && used(at))
+    }
+}
 
 /// First word of the file of a kind.
 pub const fn magic(kind: Kind) -> u32 {
@@ -47,6 +122,8 @@ fn set_word(data: &mut [u8], at: usize, value: u32) {
 /// What block 0 says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Info {
+    /// The form of its entries.
+    pub form: Form,
     /// Seconds for which more blocks than the soft limit are allowed.
     pub block_grace: u32,
     /// The same for inodes.
@@ -71,13 +148,14 @@ impl Info {
         if found != expected {
             return Err(CorruptKind::QuotaMagic { found, expected });
         }
-        let found = word(data, 4);
-        if found != VERSION {
-            return Err(CorruptKind::QuotaVersion { found });
-        }
+        let form = match word(data, 4) {
+            0 => Form::V0,
+            1 => Form::V1,
+            found => return Err(CorruptKind::QuotaVersion { found }),
+        };
         let [block_grace, inode_grace, flags, blocks, free_block, free_entry] =
             [8, 12, 16, 20, 24, 28].map(|at| word(data, at));
-        let info = Info { block_grace, inode_grace, flags, blocks, free_block, free_entry };
+        let info = Info { form, block_grace, inode_grace, flags, blocks, free_block, free_entry };
         if blocks < 2 {
             return Err(CorruptKind::QuotaBlock { block: ROOT, blocks });
         }
@@ -88,7 +166,7 @@ impl Info {
     pub fn emit(&self, data: &mut [u8], kind: Kind) {
         let words = [
             magic(kind),
-            VERSION,
+            self.form as u32,
             self.block_grace,
             self.inode_grace,
             self.flags,
@@ -100,15 +178,6 @@ impl Info {
             set_word(&mut data[..HEADER_SIZE], index * 4, value);
         }
     }
-}
-
-/// Usage and limits of one id as an entry holds them.
-pub trait Entry: Sized {
-    /// Reads an entry.
-    fn read(data: &[u8]) -> Self;
-
-    /// Writes the entry of `id`.
-    fn emit(&self, data: &mut [u8], id: u32);
 }
 
 fn words(entry: &Dqblk) -> [u64; 8] {
@@ -138,35 +207,6 @@ fn from_words(words: [u64; 8]) -> Dqblk {
         block_time,
         inode_time,
         ..none
-    }
-}
-
-impl Entry for Dqblk {
-    fn read(data: &[u8]) -> Dqblk {
-        let mut words = [0; 8];
-        for (word, bytes) in words.iter_mut().zip(data[8..ENTRY_SIZE].chunks_exact(8)) {
-            *word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-        }
-        let entry = from_words(words);
-        // See `emit`.
-        if entry == (Dqblk { inode_time: 1, ..Dqblk::default() }) {
-            Dqblk::default()
-        } else {
-            entry
-        }
-    }
-
-    fn emit(&self, data: &mut [u8], id: u32) {
-        set_word(data, 0, id);
-        set_word(data, 4, 0);
-        let mut words = words(self);
-        if id == 0 && words == [0; 8] {
-            // All zeroes would be an entry that nobody uses.
-            words[7] = 1;
-        }
-        for (bytes, word) in data[8..ENTRY_SIZE].chunks_exact_mut(8).zip(words) {
-            bytes.copy_from_slice(&word.to_le_bytes());
-        }
     }
 }
 
@@ -209,14 +249,6 @@ fn used(entry: &[u8]) -> bool {
     entry.iter().any(|&byte| byte != 0)
 }
 
-fn slots() -> impl Iterator<Item = usize> {
-    (0..ENTRIES_MAX).map(|index| DATA_HEADER + index * ENTRY_SIZE)
-}
-
-fn slot_of(data: &Block, id: u32) -> Option<usize> {
-    slots().find(|&at| word(data, at) == id && used(&data[at..at + ENTRY_SIZE]))
-}
-
 /// The place of an id's entry; `None` where it has none.
 ///
 /// # Errors
@@ -232,7 +264,7 @@ pub fn find<B: Blocks>(blocks: &mut B, info: &Info, id: u32) -> Result<Option<Sl
         check(blocks, info, block)?;
     }
     let data = blocks.load(block)?;
-    match slot_of(&data, id) {
+    match info.form.slot_of(&data, id) {
         Some(offset) => Ok(Some(Slot { block, offset })),
         None => Err(blocks.damaged(CorruptKind::QuotaEntry { id, block })),
     }
@@ -292,13 +324,14 @@ fn take_slot<B: Blocks>(blocks: &mut B, info: &mut Info, id: u32) -> Result<Slot
     };
     info.free_entry = block;
     let count = u16::from_le_bytes([data[8], data[9]]);
-    let free = slots().find(|&at| !used(&data[at..at + ENTRY_SIZE]));
-    let Some(offset) = free.filter(|_| usize::from(count) < ENTRIES_MAX) else {
+    let form = info.form;
+    let free = form.slots().find(|&at| !used(&data[at..at + form.entry_size()]));
+    let Some(offset) = free.filter(|_| usize::from(count) < form.entries_max()) else {
         return Err(blocks.damaged(CorruptKind::QuotaEntry { id, block }));
     };
     data[8..10].copy_from_slice(&(count + 1).to_le_bytes());
-    Dqblk::default().emit(&mut data[offset..offset + ENTRY_SIZE], id);
-    if usize::from(count) + 1 == ENTRIES_MAX {
+    form.emit(&Dqblk::default(), &mut data[offset..], id);
+    if usize::from(count) + 1 == form.entries_max() {
         // Full: out of the list, whose first block it is.
         info.free_entry = word(&data, 0);
         set_word(&mut data, 0, 0);
@@ -361,10 +394,11 @@ fn release_slot<B: Blocks>(
 ) -> Result<(), B::Error> {
     let mut data = blocks.load(block)?;
     let count = usize::from(u16::from_le_bytes([data[8], data[9]]));
-    let Some(at) = slot_of(&data, id).filter(|_| (1..=ENTRIES_MAX).contains(&count)) else {
+    let most = info.form.entries_max();
+    let Some(at) = info.form.slot_of(&data, id).filter(|_| (1..=most).contains(&count)) else {
         return Err(blocks.damaged(CorruptKind::QuotaEntry { id, block }));
     };
-    data[at..at + ENTRY_SIZE].fill(0);
+    data[at..at + info.form.entry_size()].fill(0);
     data[8..10].copy_from_slice(&(count as u16 - 1).to_le_bytes());
     let (next, before) = (word(&data, 0), word(&data, 4));
     if count == 1 {
@@ -378,7 +412,7 @@ fn release_slot<B: Blocks>(
         }
         return give_block(blocks, info, block);
     }
-    if count == ENTRIES_MAX {
+    if count == most {
         set_word(&mut data, 0, info.free_entry);
         set_word(&mut data, 4, 0);
         if info.free_entry != 0 {
@@ -449,10 +483,10 @@ fn walk_below<B: Blocks>(
             Some(known) => leaf.insert(known),
             None => leaf.insert((next, blocks.load(next)?)),
         };
-        let Some(at) = slot_of(entries, id) else {
+        let Some(at) = info.form.slot_of(entries, id) else {
             return Err(blocks.damaged(CorruptKind::QuotaEntry { id, block: next }));
         };
-        look(id, &Dqblk::read(&entries[at..at + ENTRY_SIZE]));
+        look(id, &info.form.read(&entries[at..]));
     }
     Ok(())
 }
@@ -481,10 +515,16 @@ impl Blocks for InMemory {
     }
 }
 
-/// A new quota file with these entries.
+/// A new quota file with these entries, as hidden inodes have it.
 pub fn new_file(kind: Kind, entries: &[(u32, Dqblk)]) -> InMemory {
+    new_file_of(Form::V1, kind, entries)
+}
+
+/// A new quota file of this form.
+pub fn new_file_of(form: Form, kind: Kind, entries: &[(u32, Dqblk)]) -> InMemory {
     let mut file = InMemory(vec![[0; BLOCK_SIZE]; 2]);
     let mut info = Info {
+        form,
         block_grace: GRACE_DEFAULT,
         inode_grace: GRACE_DEFAULT,
         flags: 0,
@@ -494,7 +534,7 @@ pub fn new_file(kind: Kind, entries: &[(u32, Dqblk)]) -> InMemory {
     };
     for (id, entry) in entries {
         let slot = insert(&mut file, &mut info, *id).expect("a new file is sound");
-        entry.emit(&mut file.0[slot.block as usize][slot.offset..slot.offset + ENTRY_SIZE], *id);
+        form.emit(entry, &mut file.0[slot.block as usize][slot.offset..], *id);
     }
     info.emit(&mut file.0[0], kind);
     file
@@ -526,19 +566,21 @@ mod tests {
             (0..500).map(|n| (ids(&mut rng), entry(n * 4096))).collect();
         let mut order: Vec<(u32, Dqblk)> = map.clone().into_iter().collect();
         order.sort_by_key(|(id, _)| id.wrapping_mul(0x9e37_79b9));
-        let mut file = new_file(Kind::Group, &order);
-        let info = Info::parse(&file.0[0], Kind::Group).expect("sound");
-        assert_eq!(info.blocks as usize, file.0.len());
-        for (id, entry) in &map {
-            let slot = find(&mut file, &info, *id).expect("sound").expect("has an entry");
-            let data = &file.0[slot.block as usize][slot.offset..];
-            assert_eq!(Dqblk::read(&data[..ENTRY_SIZE]), *entry, "id {id}");
+        for form in [Form::V0, Form::V1] {
+            let mut file = new_file_of(form, Kind::Group, &order);
+            let info = Info::parse(&file.0[0], Kind::Group).expect("sound");
+            assert_eq!(info.blocks as usize, file.0.len());
+            for (id, entry) in &map {
+                let slot = find(&mut file, &info, *id).expect("sound").expect("has an entry");
+                let data = &file.0[slot.block as usize][slot.offset..];
+                assert_eq!(form.read(data), *entry, "id {id}");
+            }
+            let mut seen = Vec::new();
+            walk(&mut file, &info, &mut |id, entry| seen.push((id, *entry))).expect("sound");
+            assert_eq!(seen, map.clone().into_iter().collect::<Vec<_>>());
+            let missing = (0..).find(|id| !map.contains_key(id)).expect("one is missing");
+            assert_eq!(find(&mut file, &info, missing), Ok(None));
         }
-        let mut seen = Vec::new();
-        walk(&mut file, &info, &mut |id, entry| seen.push((id, *entry))).expect("sound");
-        assert_eq!(seen, map.clone().into_iter().collect::<Vec<_>>());
-        let missing = (0..).find(|id| !map.contains_key(id)).expect("one is missing");
-        assert_eq!(find(&mut file, &info, missing), Ok(None));
     }
 
     /// The blocks of a list, from `first`, each naming the next at `at`.
@@ -580,7 +622,7 @@ mod tests {
         for (block, entries) in &data_blocks {
             let data = &file.0[*block as usize];
             assert_eq!(usize::from(u16::from_le_bytes([data[8], data[9]])), *entries);
-            assert_eq!(room.contains(block), *entries < ENTRIES_MAX, "block {block}");
+            assert_eq!(room.contains(block), *entries < info.form.entries_max(), "block {block}");
         }
         assert!(room.iter().all(|block| data_blocks.contains_key(block)));
         assert_eq!(1 + tree.len() + data_blocks.len() + free.len(), info.blocks as usize);
@@ -591,7 +633,11 @@ mod tests {
     fn entries_that_go_leave_room_for_others() {
         // Goal: random ids come and go; after each step the file is a sound tree with sound lists,
         // and at the end, empty, it has only its root in use.
-        let mut file = new_file(Kind::User, &[]);
+        [Form::V0, Form::V1].into_iter().for_each(come_and_go);
+    }
+
+    fn come_and_go(form: Form) {
+        let mut file = new_file_of(form, Kind::User, &[]);
         let mut info = Info::parse(&file.0[0], Kind::User).expect("sound");
         let mut rng = Rng::new(3, 3);
         let mut ids: Vec<u32> = Vec::new();
@@ -607,7 +653,7 @@ mod tests {
                     assert_eq!(remove(&mut file, &mut info, id), Ok(false));
                     let slot = insert(&mut file, &mut info, id).expect("sound");
                     let place = &mut file.0[slot.block as usize][slot.offset..];
-                    entry(4096).emit(&mut place[..ENTRY_SIZE], id);
+                    form.emit(&entry(4096), place, id);
                     ids.push(id);
                 }
             }
@@ -625,11 +671,14 @@ mod tests {
 
     #[test]
     fn an_empty_entry_of_id_0_is_not_an_unused_one() {
-        let mut file = new_file(Kind::User, &[(0, Dqblk::default()), (1, entry(4096))]);
-        let info = Info::parse(&file.0[0], Kind::User).expect("sound");
-        let mut seen = Vec::new();
-        walk(&mut file, &info, &mut |id, entry| seen.push((id, *entry))).expect("sound");
-        assert_eq!(seen, [(0, Dqblk::default()), (1, entry(4096))]);
+        for form in [Form::V0, Form::V1] {
+            let entries = [(0, Dqblk::default()), (1, entry(4096))];
+            let mut file = new_file_of(form, Kind::User, &entries);
+            let info = Info::parse(&file.0[0], Kind::User).expect("sound");
+            let mut seen = Vec::new();
+            walk(&mut file, &info, &mut |id, entry| seen.push((id, *entry))).expect("sound");
+            assert_eq!(seen, entries);
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-use crate::{BhLru, LegacyLookups, MountOptions};
+use crate::format::quota::Form;
+use crate::{BhLru, LegacyLookups, MountOptions, QuotaName};
 use base::Nanos;
 use jbd2::{CommitRecord, JournalIo, JournalMode};
 use vfs::direct::Boundary;
@@ -13,7 +14,8 @@ const KNOWN: &str = "data=ordered|writeback|journal, barrier=flush|drain|0, comm
      checkpoint=lazy|flusher, readahead=SIZE, bh_lru=sets|array|1..64, \
      legacy_lookups=2.6.32|3.10|none, dio_boundary=RULE, dio_page=SIZE, \
      dio_holes=direct|buffered, reservation, noreservation, auto_da_alloc, noauto_da_alloc, \
-     dioread_lock, dioread_nolock";
+     dioread_lock, dioread_nolock, usrquota, grpquota, usrjquota=NAME, grpjquota=NAME, \
+     jqfmt=vfsv0|vfsv1";
 
 /// One option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +52,10 @@ pub enum MountOption {
     AutoDaAlloc(bool),
     /// Whether dirty pages get unwritten blocks.
     DioreadNolock(bool),
+    /// The old quota file of users (0) or groups (1); None: not counted.
+    QuotaFile(usize, Option<QuotaName>),
+    /// The form of the old quota files.
+    QuotaForm(Form),
 }
 
 impl MountOption {
@@ -72,6 +78,8 @@ impl MountOption {
             MountOption::Reservation(on) => options.reservation = Some(on),
             MountOption::AutoDaAlloc(on) => options.auto_da_alloc = on,
             MountOption::DioreadNolock(on) => options.set_dioread_nolock(on),
+            MountOption::QuotaFile(whose, name) => options.quota_files[whose] = name,
+            MountOption::QuotaForm(form) => options.quota_form = Some(form),
         }
     }
 }
@@ -153,7 +161,21 @@ fn setting(text: &str) -> Result<MountOption, String> {
         ("dio_holes", "direct") => Ok(MountOption::DirectHoles(true)),
         ("dio_holes", "buffered") => Ok(MountOption::DirectHoles(false)),
         ("dio_holes", _) => Err(format!("`{text}`: known are dio_holes=direct|buffered")),
+        ("usrjquota", _) => quota_file(text, 0, value),
+        ("grpjquota", _) => quota_file(text, 1, value),
+        ("jqfmt", "vfsv0") => Ok(MountOption::QuotaForm(Form::V0)),
+        ("jqfmt", "vfsv1") => Ok(MountOption::QuotaForm(Form::V1)),
+        ("jqfmt", _) => Err(format!("`{text}`: known are jqfmt=vfsv0|vfsv1")),
         _ => Err(format!("`{text}` is not known; there are {KNOWN}")),
+    }
+}
+
+/// An old quota file; without a name the usage is not counted, as for mount(8).
+fn quota_file(text: &str, whose: usize, name: &str) -> Result<MountOption, String> {
+    match (name, QuotaName::new(name)) {
+        ("", _) => Ok(MountOption::QuotaFile(whose, None)),
+        (_, Some(name)) => Ok(MountOption::QuotaFile(whose, Some(name))),
+        (_, None) => Err(format!("`{text}`: takes a name in the root directory")),
     }
 }
 

@@ -1,19 +1,65 @@
 //! Quota as an administrator sees it: usage, limits, grace periods, projects.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use base::{Errno, Ino};
 use rt::Cx;
+use vfs::FileSystem;
 use vfs::quota::{Account, Project};
 
 use crate::Ext4;
+use crate::attr::xattr;
+use crate::dir::namei;
 use crate::dquot::{Grace, Limits, Owners};
 use crate::format::InodeFlags;
 use crate::format::features::RoCompat;
 use crate::format::inode::EXTRA_SIZE;
-use crate::format::quota::{self as format, Dqblk, Kind};
-use crate::quota::{QuotaBlocks, QuotaFile};
+use crate::format::quota::{self as format, Dqblk, Form, Kind};
+use crate::mount::MountError;
+use crate::quota::{Quota, QuotaBlocks, QuotaFile};
 use crate::trans::credits;
 
+impl Quota {
+    /// Do the old quota files have this form?
+    ///
+    /// # Errors
+    /// [`MountError::QuotaFile`].
+    pub(super) fn check_form(&self, form: Option<Form>) -> Result<(), MountError> {
+        let wrong = |file: &&QuotaFile| form.is_some_and(|form| file.form != form);
+        match Kind::ALL.iter().filter_map(|&kind| self.file(kind)).find(wrong) {
+            None => Ok(()),
+            Some(file) => {
+                let (kind, number) = (file.kind.name(), file.form as u32);
+                Err(MountError::QuotaFile(format!("of {kind}s: it is of the form vfsv{number}")))
+            }
+        }
+    }
+}
+
 impl Ext4 {
+    /// The inodes of the old quota files that the options name.
+    ///
+    /// # Errors
+    /// [`MountError::QuotaFile`]; the device's.
+    pub(super) fn old_quota_files(&self, cx: &mut Cx) -> Result<[u32; 3], MountError> {
+        let mut inos = [0; 3];
+        if self.sb.geometry.features.ro_compat.contains(RoCompat::QUOTA) {
+            return Ok(inos);
+        }
+        for (ino, name) in inos.iter_mut().zip(self.sb.options.quota_files) {
+            let Some(name) = name else { continue };
+            let found = namei::lookup(self, cx, self.root(), name.as_bytes());
+            *ino = found.map(|attr| attr.ino.0 as u32).map_err(|errno| match errno {
+                Errno::ENOENT => {
+                    let how = "is not in the root directory; quotacheck(8) makes it";
+                    MountError::QuotaFile(format!("{name:?} {how}"))
+                }
+                errno => errno.into(),
+            })?;
+        }
+        Ok(inos)
+    }
+
     fn file_of(&self, kind: Kind) -> Result<&QuotaFile, Errno> {
         self.quota.get().and_then(|quota| quota.file(kind)).ok_or(Errno::ESRCH)
     }
@@ -36,11 +82,66 @@ impl Ext4 {
         Ok(list)
     }
 
+    /// What every id uses, counted over all inodes: bytes and inodes. May park.
+    ///
+    /// # Errors
+    /// `ESRCH` this kind is not counted; `EUCLEAN`, `EIO`.
+    pub fn quota_count(&self, cx: &mut Cx, kind: Kind) -> Result<BTreeMap<u32, (u64, u64)>, Errno> {
+        self.file_of(kind)?;
+        let quota = self.quota.get().ok_or(Errno::ESRCH)?;
+        let mut usage: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for ino in (1..=self.sb.geometry.inodes_count).map(|ino| Ino(ino.into())) {
+            let group = self.sb.geometry.group_of_inode(ino);
+            let index = ((ino.0 - 1) % u64::from(self.sb.geometry.inodes_per_group)) as u32;
+            let unused = self.inodes.ialloc.inode_never_used(cx, group, index);
+            let charged = !unused && quota.charges(&self.inodes, ino);
+            if !charged || !self.inodes.ialloc.inode_in_use(cx, ino)? {
+                continue;
+            }
+            let inode = self.iget_orphan(cx, ino)?;
+            if inode.with(cx, |core| core.is_value()) {
+                continue;
+            }
+            let large = xattr::large_values(&self.inodes, cx, &inode)?;
+            let (id, space) = inode.with(cx, |core| {
+                let id = [core.uid, core.gid, core.projid][kind as usize];
+                (id, core.values.blocks.saturating_mul(512))
+            });
+            let sum = usage.entry(id).or_default();
+            *sum = (sum.0 + space, sum.1 + 1 + u64::from(large));
+        }
+        Ok(usage)
+    }
+
+    /// Puts what was counted into the accounts. Nobody else uses the mount meanwhile. May park.
+    ///
+    /// # Errors
+    /// As [`Ext4::quota_count`]; `EROFS`, `ENOSPC`.
+    pub fn quota_recount(&self, cx: &mut Cx, kind: Kind) -> Result<(), Errno> {
+        self.sb.check_writable()?;
+        let counted = self.quota_count(cx, kind)?;
+        let known = self.quota_report(cx, kind)?.into_iter().map(|(id, _)| id);
+        let ids: BTreeSet<u32> = known.chain(counted.keys().copied()).collect();
+        let file = self.file_of(kind)?;
+        let quota = self.quota.get().ok_or(Errno::ESRCH)?;
+        for id in ids {
+            let dquot = quota.dquot(&self.inodes, cx, file, id)?;
+            let mut handle = self.sb.journal_start(cx, 1)?;
+            let (space, inodes) = counted.get(&id).copied().unwrap_or_default();
+            let result = dquot.update_entry(cx, &mut handle, &self.sb, |state| {
+                (state.entry.space, state.entry.inodes) = (space, inodes);
+            });
+            let stopped = handle.stop(cx);
+            result.and(stopped)?;
+        }
+        Ok(())
+    }
+
     /// Sets the limits of an id. May park.
     ///
     /// # Errors
-    /// `ESRCH` this kind is not counted; `EOPNOTSUPP` limits of a realtime section; `EROFS`,
-    /// `EUCLEAN`, `EIO`.
+    /// `ESRCH` this kind is not counted; `EOPNOTSUPP` limits of a realtime section; `EOVERFLOW` an
+    /// entry has no room for so much; `EROFS`, `EUCLEAN`, `EIO`.
     pub fn quota_set(
         &self,
         cx: &mut Cx,
@@ -54,6 +155,11 @@ impl Ext4 {
             return Err(Errno::EOPNOTSUPP);
         }
         let quota = self.quota.get().ok_or(Errno::ESRCH)?;
+        let Limits { block_hard, block_soft, inode_hard, inode_soft, .. } = *limits;
+        let most = [block_hard, block_soft, inode_hard, inode_soft].into_iter().max();
+        if most > Some(file.form.limit_max()) {
+            return Err(Errno::EOVERFLOW);
+        }
         let dquot = quota.dquot(&self.inodes, cx, file, id)?;
         let mut handle = self.sb.journal_start(cx, 1)?;
         let result = dquot.update_entry(cx, &mut handle, &self.sb, |state| {

@@ -5,9 +5,43 @@ use fscrypt::KeyRing;
 use jbd2::{CommitRecord, JournalIo, JournalMode};
 use vfs::direct::DirectOptions;
 
+use crate::format::quota::Form;
 use crate::journal_device::JournalDevice;
 use crate::sb::bh_lru::BhLru;
 use crate::sb::legacy::LegacyLookups;
+
+/// The name of a quota file in the root directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct QuotaName {
+    bytes: [u8; QuotaName::MAX],
+    len: u8,
+}
+
+impl QuotaName {
+    /// The longest one, in bytes.
+    pub const MAX: usize = 62;
+    /// Those that quotacheck(8) makes: of users and of groups.
+    pub const USUAL: [&str; 2] = ["aquota.user", "aquota.group"];
+
+    /// A name without a directory; None where it is none, or too long.
+    pub fn new(name: &str) -> Option<QuotaName> {
+        let mut bytes = [0; QuotaName::MAX];
+        bytes.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+        let good = !name.is_empty() && !name.contains('/');
+        good.then_some(QuotaName { bytes, len: name.len() as u8 })
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len.into()]
+    }
+}
+
+impl std::fmt::Debug for QuotaName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&String::from_utf8_lossy(self.as_bytes()))
+    }
+}
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -71,6 +105,11 @@ pub struct MountOptions {
     /// The device of an external journal. Without it such a file system is only read, if its log is
     /// empty.
     pub journal: Option<JournalDevice>,
+    /// The old quota files in the root directory by which users and groups are counted; of no
+    /// meaning with the feature `quota`.
+    pub quota_files: [Option<QuotaName>; 2],
+    /// The form that they must have; none: each its own.
+    pub quota_form: Option<Form>,
     /// Master keys of encrypted directories. Where one is not here, names are shown in their no-key
     /// form and contents are refused (`ENOKEY`).
     pub keys: KeyRing,
@@ -110,6 +149,8 @@ impl Default for MountOptions {
             auto_da_alloc: true,
             dioread_nolock: None,
             journal: None,
+            quota_files: [None; 2],
+            quota_form: None,
             keys: KeyRing::default(),
             node: "iopath".to_string(),
         }

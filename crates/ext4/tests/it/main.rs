@@ -43,6 +43,7 @@ mod mmp;
 mod model;
 mod mutate;
 mod name_cache;
+mod old_quota;
 mod quota;
 mod read_many;
 mod readahead;

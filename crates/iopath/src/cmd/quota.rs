@@ -12,7 +12,7 @@ use vfs::quota::{Account, Dqblk, Grace, Kind, Limits, Project, Quota};
 use xfs::mount::options::MountOption;
 
 use crate::app::{App, at};
-use crate::mount_arg::MountArg;
+use crate::mount_arg::{MountArg, apply_ext};
 use crate::session::{self, Session};
 use crate::storage::{Known, Storage};
 use crate::target::{Target, TargetPath};
@@ -31,7 +31,9 @@ use crate::target::{Target, TargetPath};
   iopath quota project --inherit disk.img:/srv/a 77
   iopath quota report -o uquota,gquota,pquota xfs.img
   iopath quota set -o rtdev=rt.img --kind user --id 1000 --realtime-hard 1048576 xfs.img
-  iopath quota check disk.img")]
+  iopath quota check disk.img
+  iopath quota report -o usrquota,grpquota old.img   aquota.user, aquota.group in its root
+  iopath quota check --count -o usrjquota=aquota.user,jqfmt=vfsv0 old.img")]
 pub struct Options {
     #[command(subcommand)]
     action: Action,
@@ -91,6 +93,9 @@ enum Action {
     Check {
         /// The image
         target: OsString,
+        /// Old quota files of ext: put what was counted into them
+        #[arg(long)]
+        count: bool,
     },
 }
 
@@ -187,7 +192,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
                 project(app, &place, fs, *id, *inherit)
             })?;
         }
-        Action::Check { target } => return check(app, &TargetPath::parse(target)?.target),
+        Action::Check { target, count } => {
+            return check(app, &TargetPath::parse(target)?.target, *count);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -214,7 +221,7 @@ fn with_quota(
     let mounted = match storage.must_be_known(app)? {
         Known::Ext => {
             let fs = session::mount_ext(app, &storage, write)?;
-            Mounted { fs: fs.clone(), quota: fs, how: "`iopath mkfs -O quota,project`" }
+            Mounted { fs: fs.clone(), quota: fs, how: EXT }
         }
         Known::Xfs => {
             let fs = session::mount_xfs(app, &storage, write)?;
@@ -226,6 +233,10 @@ fn with_quota(
     result?;
     closed
 }
+
+/// How an ext4 image gets quota.
+const EXT: &str = "`iopath mkfs -O quota,project`, or `-o usrquota,grpquota` with the files of \
+                   quotacheck(8)";
 
 fn counted(target: &Target, fs: &Mounted, kind: Kind) -> Result<()> {
     if fs.quota.kinds().contains(&kind) {
@@ -400,9 +411,19 @@ struct QuotaFindings {
     others: usize,
 }
 
-fn check(app: &mut App, target: &Target) -> Result<ExitCode> {
-    let storage = Storage::open(app, target, false)?;
-    let QuotaFindings { wrong, others } = match storage.must_be_known(app)? {
+fn check(app: &mut App, target: &Target, count: bool) -> Result<ExitCode> {
+    let storage = Storage::open(app, target, count)?;
+    let known = storage.must_be_known(app)?;
+    let mut options = ext4::MountOptions::default();
+    if known == Known::Ext {
+        apply_ext(app.options.of_file_system(), &mut options)?;
+    }
+    let old = options.quota_files != [None; 2];
+    if count && !old {
+        bail!("{target}: --count is for old quota files (-o usrquota,grpquota); else: repair");
+    }
+    let QuotaFindings { wrong, others } = match known {
+        Known::Ext if old => QuotaFindings { wrong: check_old(app, &storage, count)?, others: 0 },
         Known::Ext => {
             let quota = |rule| matches!(rule, ext4::Rule::QuotaFile | ext4::Rule::QuotaUsage);
             let report = ext4::check(app.cx, &storage.queue, &ext4::CheckOptions::default())?;
@@ -421,6 +442,37 @@ fn check(app: &mut App, target: &Target) -> Result<ExitCode> {
         app.out.note(format!("{target}: {others} other findings: `iopath check {target}`"));
     }
     Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(4) })
+}
+
+/// What old quota files say beside what the inodes have; with `count` they are made right.
+fn check_old(app: &mut App, storage: &Storage, count: bool) -> Result<Vec<String>> {
+    let target = &storage.target;
+    let fs = session::mount_ext(app, storage, count)?;
+    let mut wrong = Vec::new();
+    for kind in fs.quota_kinds() {
+        let mut counted = fs.quota_count(app.cx, kind).map_err(at(target))?;
+        let mut said = std::collections::BTreeMap::new();
+        for (id, entry) in fs.quota_report(app.cx, kind).map_err(at(target))? {
+            said.insert(id, (entry.space, entry.inodes));
+            counted.entry(id).or_default();
+        }
+        for (id, (bytes, inodes)) in counted {
+            let found = said.get(&id).copied().unwrap_or_default();
+            if found != (bytes, inodes) {
+                wrong.push(format!(
+                    "{} {id} has {} bytes and {} inodes, counted {bytes} and {inodes}",
+                    kind.name(),
+                    found.0,
+                    found.1
+                ));
+            }
+        }
+        if count {
+            fs.quota_recount(app.cx, kind).map_err(at(target))?;
+        }
+    }
+    session::close(app, Session::on(target.clone(), fs))?;
+    Ok(if count { Vec::new() } else { wrong })
 }
 
 fn split<F: std::fmt::Display>(findings: &[F], of_quota: impl Fn(&F) -> bool) -> QuotaFindings {

@@ -121,6 +121,17 @@ fn log_and_top(dir: &Path, schema: &mut Schema) {
     schema.check(&text, &["log"], "serve nbd");
 }
 
+/// A mounted image that becomes larger.
+fn grown(dir: &Path, schema: &mut Schema) {
+    let mnt = dir.join("mnt");
+    std::fs::create_dir(&mnt).expect("a directory");
+    ok_in(dir, "mount a.img mnt");
+    let said = iopath_in(dir, "--json resize mnt 32M");
+    testkit::judge::run_ok("umount", &[&mnt]);
+    assert!(said.status.success(), "{said:?}");
+    schema.check(&String::from_utf8_lossy(&said.stdout), &["grown"], "resize");
+}
+
 #[test]
 fn every_line_is_as_the_schema_says() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -178,10 +189,11 @@ fn every_line_is_as_the_schema_says() {
         assert!(output.stdout.is_empty(), "{line}");
         schema.check(&String::from_utf8_lossy(&output.stderr), &["error"], line);
     }
+    grown(dir.path(), &mut schema);
     log_and_top(dir.path(), &mut schema);
     // Each kind is in the page and was seen; `push` needs a server.
     for kind in schema.kinds.as_object().expect("definitions").keys() {
-        let is_part = kind == "geometry";
+        let is_part = ["geometry", "usable"].contains(&kind.as_str());
         assert!(is_part || PAGE.contains(&format!("`{kind}`")), "{kind} is not in docs/json.md");
         assert!(is_part || kind == "push" || schema.seen.contains(kind), "{kind} was not seen");
     }

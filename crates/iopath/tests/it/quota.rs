@@ -45,6 +45,35 @@ fn quota_is_set_shown_and_checked() {
     refused(place, "quota report plain.img", 1, "no quota is counted");
 }
 
+/// Goal: old quota files are shown, kept right by commands that count, and counted anew after one
+/// that did not. Method: files of quotacheck, by way of the kernel's mount.
+#[test]
+fn old_files_are_shown_and_counted() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    ok(place, "mkfs -q -t ext4 --size 64M disk.img");
+    let image = place.join("disk.img");
+    let mounted = testkit::judge::LoopMount::new(&image, "ext4", "usrquota").expect("mounted");
+    testkit::judge::run_ok("quotacheck", &[&"-F", &"vfsv1", &"-ucm", &mounted.path()]);
+    drop(mounted);
+    refused(place, "quota report disk.img", 1, "-o usrquota,grpquota");
+    refused(place, "quota report -o grpquota disk.img", 1, "aquota.group is not in the root");
+    std::fs::write(place.join("file"), vec![1u8; 50_000]).expect("a file");
+    ok(place, "cp -o usrquota file disk.img:/counted");
+    ok(place, "chown -o usrquota 1000 disk.img:/counted");
+    ok(place, "quota set -o usrquota --kind user --id 1000 --block-hard 100 disk.img");
+    let report = ok(place, "quota report -o usrquota,jqfmt=vfsv1 disk.img");
+    assert!(report.lines().any(|line| line.starts_with("#1000") && line.contains(" 49 ")));
+    assert_eq!(ok(place, "quota check -o usrquota disk.img"), "");
+    ok(place, "cp file disk.img:/not-counted");
+    ok(place, "chown 1000 disk.img:/not-counted");
+    refused(place, "quota check -o usrquota disk.img", 4, "user 1000 has 50176 bytes");
+    refused(place, "quota check --count disk.img", 1, "--count is for old quota files");
+    ok(place, "quota check --count -o usrquota disk.img");
+    assert_eq!(ok(place, "quota check -o usrquota disk.img"), "");
+    testkit::judge::e2fsck(&image).unwrap_or_else(|message| panic!("{message}"));
+}
+
 /// Goal: the same words on XFS, which counts from the mount on that asks for it.
 #[test]
 fn quota_of_xfs_is_counted_set_shown_and_checked() {

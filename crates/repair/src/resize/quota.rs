@@ -1,6 +1,6 @@
 //! Accounts of quota files, where the map of a file takes more blocks than before, or fewer.
 
-use ext4::format::quota::{self, BLOCK_SIZE, Block, Blocks, Dqblk, Entry, Info, Kind};
+use ext4::format::quota::{self, BLOCK_SIZE, Block, Blocks, Info, Kind};
 use ext4::format::{At, CorruptKind};
 
 use super::place::Relayout;
@@ -62,10 +62,9 @@ impl Relayout<'_> {
         let info = Info::parse(&head, Kind::ALL[kind]).map_err(|kind| file.damaged(kind))?;
         let Some(slot) = quota::find(&mut file, &info, id)? else { return Ok(()) };
         let mut data = file.load(slot.block)?;
-        let place = slot.offset..slot.offset + quota::ENTRY_SIZE;
-        let mut entry = Dqblk::read(&data[place.clone()]);
+        let mut entry = info.form.read(&data[slot.offset..]);
         entry.space = entry.space.saturating_add_signed(bytes);
-        entry.emit(&mut data[place], id);
+        info.form.emit(&entry, &mut data[slot.offset..], id);
         file.store(slot.block, &data)
     }
 }
