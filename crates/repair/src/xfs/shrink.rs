@@ -171,7 +171,8 @@ fn log_place(fs: &Fs<'_>, bytes: u64) -> Result<Option<AgBlock>, EditError> {
     }
     let needed = g.log_blocks;
     let text = format!(
-        "the log needs {needed} free blocks in one piece behind the first group, there are {most}"
+        "the log lies behind the new end; it needs {needed} free blocks in one piece behind the \
+         first group, and there are {most}"
     );
     Err(EditError::NoRoom(text))
 }
