@@ -33,6 +33,7 @@ mod layers;
 mod oci;
 mod options;
 pub mod output;
+pub mod prototype;
 mod quiet;
 pub mod recipe;
 mod table;
@@ -270,6 +271,9 @@ pub struct SourceOptions {
     /// `docker save` writes, or - for an archive on standard input
     #[arg(long, value_name = "SOURCE")]
     pub source: Option<OsString>,
+    /// In the names of a prototype a slash stands for a space.
+    #[arg(skip)]
+    pub slashes_are_spaces: bool,
     /// With -d and without --size: the share of the space and of the inodes that stays free
     #[arg(long, value_name = "PERCENT", default_value = "10%", hide_default_value = true,
           value_parser = percent)]

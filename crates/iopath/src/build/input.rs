@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use super::layers;
 use super::oci::{self, Layer};
+use super::prototype::{Prototype, PrototypeSource};
 use crate::app::App;
 use crate::copy::host_source::HostSource;
 use crate::copy::tar_source::TarSource;
@@ -57,12 +58,14 @@ pub enum Input {
     Archive(Place),
     /// An archive on standard input, read once.
     Stream,
+    /// A prototype file of mkfs.xfs, and whether its slashes are spaces.
+    Prototype(Place, bool),
     /// Layers, with what of each is left in the end.
     Layers(Vec<Layer>),
 }
 
-/// Prefixes that say what a path is, as in containers-transports(5).
-const PREFIXES: [&str; 5] = ["dir", "tar", "oci", "oci-archive", "docker-archive"];
+/// Prefixes that say what a path is, as in containers-transports(5), and for a prototype.
+const PREFIXES: [&str; 6] = ["dir", "tar", "proto", "oci", "oci-archive", "docker-archive"];
 
 impl Input {
     /// Reads `-d SOURCE`. Standard input is stored beside the output, if it must be read `twice`.
@@ -97,6 +100,7 @@ impl Input {
                 Ok(Input::Directory(path.to_owned()))
             }
             None | Some("oci") if meta.is_dir() => oci::layout(path, platform).map(Input::Layers),
+            Some("proto") if meta.is_file() => Ok(Input::Prototype(Place::named(path), false)),
             _ if meta.is_dir() => bail!("{}: is a directory", path.display()),
             Some("dir" | "oci") => bail!("{}: is no directory", path.display()),
             None | Some("tar") => Input::of_archive(Place::named(path), kind, platform),
@@ -135,7 +139,7 @@ impl Input {
 
     /// Members come as tar(1) has them, later ones in place of earlier ones.
     pub fn is_archive(&self) -> bool {
-        !matches!(self, Input::Nothing | Input::Directory(_))
+        !matches!(self, Input::Nothing | Input::Directory(_) | Input::Prototype(..))
     }
 
     /// Decides what is left of layers. May park.
@@ -165,6 +169,10 @@ impl Input {
                 let input = decompress::unpacked(Box::new(place.open()?));
                 let input = input.with_context(|| place.shown.clone())?;
                 vec![Box::new(TarSource::new(input, Vec::new(), keep))]
+            }
+            Input::Prototype(place, spaces) => {
+                let prototype = Prototype::read(place, *spaces)?;
+                vec![Box::new(PrototypeSource::new(prototype, keep))]
             }
             Input::Stream => {
                 let input = decompress::unpacked(Box::new(io::stdin()))?;

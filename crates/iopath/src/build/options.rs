@@ -38,7 +38,10 @@ impl Content {
     ) -> Result<Option<Content>> {
         let Some(source) = &options.source else { return Ok(None) };
         let keep = super::keep_of(app, options)?;
-        let input = Input::open(source, options.platform.as_deref(), beside, twice)?;
+        let mut input = Input::open(source, options.platform.as_deref(), beside, twice)?;
+        if let Input::Prototype(_, spaces) = &mut input {
+            *spaces = options.slashes_are_spaces;
+        }
         Ok(Some(Content { input, keep }))
     }
 

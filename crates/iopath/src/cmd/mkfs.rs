@@ -1,6 +1,7 @@
 //! `mkfs`: makes a file system.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -42,6 +43,7 @@ Examples:
   iopath mkfs -t xfs --compat 7.2 --size 1G disk.img
   iopath mkfs -t xfs -d rtinherit=1 -r rtdev=/dev/sdc,extsize=1m /dev/sdb
   iopath mkfs -t xfs --compat 7.2 -m metadir=1 -r rtdev=/dev/sdc,rgcount=4 /dev/sdb
+  iopath mkfs -t xfs -p prototype --size 1G disk.img
   iopath mkfs -t xfs -m rmapbt=1 -d su=64k,sw=4 -n size=16k --size 2G disk.img")]
 pub struct Options {
     /// Image, device or partition: TARGET
@@ -106,6 +108,10 @@ pub struct Options {
     /// xfs: size= of sectors
     #[arg(short = 's', value_name = "WORDS")]
     sector: Vec<String>,
+    /// xfs: content: a directory, or a prototype file as mkfs.xfs has it; file=, with
+    /// slashes_are_spaces=1 names with spaces
+    #[arg(short = 'p', value_name = "DIR|FILE")]
+    prototype: Option<String>,
     /// xfs: what mkfs.xfs 7.2 makes for this kernel: 4.19, 5.4, 5.10, 5.15, 6.1, 6.6, 6.12, 6.18,
     /// or 7.2 for its default; what mkfs.xfs 6.1 makes without
     #[arg(long, value_name = "KERNEL")]
@@ -156,8 +162,36 @@ impl Options {
                 _ => from.source = Some(given.clone()),
             }
         }
+        if let Some(given) = &self.prototype {
+            if from.source.is_some() || !matches!(self.kind, Kind::Xfs) {
+                bail!("-p is for xfs, and names its only source");
+            }
+            let (path, spaces) = prototype(given)?;
+            let kind = if Path::new(path).is_dir() { "dir" } else { "proto" };
+            (from.source, from.slashes_are_spaces) =
+                (Some(format!("{kind}:{path}").into()), spaces);
+        }
         Ok((words, from))
     }
+}
+
+/// The file of `-p`, and whether its slashes are spaces.
+///
+/// # Errors
+/// A word that it does not have.
+fn prototype(given: &str) -> Result<(&str, bool)> {
+    let (mut path, mut spaces) = (None, false);
+    for word in given.split(',') {
+        match word.split_once('=') {
+            Some(("file", value)) => path = Some(value),
+            Some(("slashes_are_spaces", "0" | "1")) => spaces = word.ends_with('1'),
+            // Those of a directory are always kept, those of a prototype are the build's.
+            Some(("atime", "0" | "1")) => {}
+            None if path.is_none() => path = Some(word),
+            _ => bail!("-p {given}: {word}: not file=, atime= or slashes_are_spaces="),
+        }
+    }
+    Ok((path.with_context(|| format!("-p {given}: names no file"))?, spaces))
 }
 
 /// What to make.

@@ -3,9 +3,9 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::command::{iopath, ok};
+use crate::command::{iopath, iopath_in, ok, ok_in};
 use testkit::judge::{self, LoopMount};
-use testkit::manifest;
+use testkit::{manifest, newest};
 
 #[track_caller]
 fn fails(args: &[&str]) -> String {
@@ -138,4 +138,62 @@ fn a_section_another_size_and_another_label() {
     let theirs = manifest::of_dir(&kernel.path().join("tree")).expect("the kernel reads");
     let ours = manifest::of_dir(&tree).expect("what went in");
     assert!(manifest::diff(&ours, &theirs).is_empty());
+}
+
+/// Goal: a prototype file gives the tree that mkfs.xfs 7.2 makes of it, and a directory itself.
+/// Method: both images as the kernel shows them; times are those of the making.
+#[test]
+fn a_prototype_makes_the_tree_of_mkfs_xfs() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    let content = place.join("content");
+    std::fs::write(&content, vec![7; 70_000]).expect("a file");
+    let sparse = std::fs::File::create(place.join("sparse")).expect("a file");
+    sparse.set_len(1 << 20).expect("a hole");
+    let proto = format!(
+        "boot\n4872 110\nd--777 3 1\nusr d--755 3 1\nsh -u-755 3 1 {content}\nken d-g750 6 1\n$\n\
+         b0 b--644 3 1 0 7\nc0 c--644 3 1 1 3\nfifo p--644 3 1\nslink l--644 3 1 /a/link\n\
+         : a comment\n$\na/b ---600 0 0 {sparse}\nempty ---644 9 10 {empty}\n$\n",
+        content = content.display(),
+        sparse = place.join("sparse").display(),
+        empty = place.join("nothing").display(),
+    );
+    std::fs::write(place.join("nothing"), "").expect("a file");
+    std::fs::write(place.join("proto"), proto).expect("a file");
+    let line =
+        "mkfs -q -t xfs --compat 7.2 -p file=proto,slashes_are_spaces=1 --size 320M ours.img";
+    ok_in(place, line);
+    let words = format!("file={},slashes_are_spaces=1", place.join("proto").display());
+    newest::mkfs_xfs(&place.join("theirs.img"), 320 << 20, &["-p", &words]);
+    let tree = |name: &str| {
+        let mut tree = judge::kernel_manifest(&place.join(name), "xfs");
+        for entry in tree.values_mut() {
+            entry.mtime_ns = 0;
+            entry.xattrs.clear();
+            // That of a symbolic link means nothing.
+            if entry.kind == "symlink" {
+                entry.mode = 0o777;
+            }
+        }
+        tree
+    };
+    assert_eq!(manifest::diff(&tree("theirs.img"), &tree("ours.img")), "");
+    judge::xfs_repair(&place.join("ours.img")).expect("xfs_repair finds nothing");
+    let directory = place.join("tree");
+    std::fs::create_dir_all(directory.join("below")).expect("a directory");
+    std::fs::write(directory.join("below/file"), "content").expect("a file");
+    ok_in(place, "mkfs -q -t xfs -p tree --size 320M tree.img");
+    let kernel = judge::kernel_manifest(&place.join("tree.img"), "xfs");
+    let wanted = manifest::of_dir(&directory).expect("the tree");
+    assert_eq!(manifest::diff(&wanted, &kernel), "");
+    std::fs::write(place.join("wrong"), "boot\n1 1\nd--755 0 0\nx q--644 0 0\n").expect("a file");
+    for (line, text) in [
+        ("mkfs -t xfs -p wrong --size 320M w.img", "line 4: q--644 is no mode"),
+        ("mkfs -t ext4 -p proto --size 32M w.img", "-p is for xfs"),
+        ("mkfs -t xfs -p proto,other=1 --size 320M w.img", "other=1"),
+    ] {
+        let failed = iopath_in(place, line);
+        let found = String::from_utf8_lossy(&failed.stderr).into_owned();
+        assert!(!failed.status.success() && found.contains(text), "{line}: {found}");
+    }
 }
