@@ -12,6 +12,7 @@ mod chunk;
 mod sparse_tests;
 #[cfg(test)]
 mod tests;
+mod tree_blocks;
 mod unlinked;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::format::{AgInode, At, CorruptKind, Kind};
 use crate::trans::Trans;
 pub(crate) use agi::{Agi, log_length};
 use agi::{AgiTree, Recent};
+pub(crate) use tree_blocks::tree_blocks;
 use unlinked::Links;
 pub(crate) use unlinked::cluster_of;
 

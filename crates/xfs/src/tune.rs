@@ -15,16 +15,23 @@ use base::Page;
 use block::{BioFlags, Queue};
 use rt::Cx;
 
+use crate::buf::meta::Reader;
 use crate::buf::{BufCache, BufCacheConfig};
 use crate::error::Result as XfsResult;
-use crate::format::features::{Beside, Incompat};
+use crate::format::features::{Beside, Incompat, RoCompat};
 use crate::format::{AgHeader, Geometry, Kind, RawSuper, verifier};
+use crate::fs::WriteSide;
+use crate::ialloc::tree_blocks;
 use crate::log::recovery::{self as log_recovery, RecoveryContext};
 use crate::log::{Log, LogGeometry, LogOptions};
 use crate::mount::copies::write_copies;
 use crate::mount::recovery::{self, recover};
 use crate::mount::{self, MountError};
 use crate::sb;
+use crate::trans::{Trans, reservations};
+
+/// The feature whose numbers must be right before it is set.
+const COUNTED: &str = "inobtcount";
 
 /// Bytes of a label.
 const LABEL_MAX: usize = 12;
@@ -57,8 +64,11 @@ pub enum TuneError {
     #[error("nrext64 needs a log of 64 MiB, and of 1280 blocks; this one has {0} bytes")]
     Log(u64),
     /// A feature that cannot be turned on afterwards.
-    #[error("{0}: not one of bigtime, nrext64, exchange")]
+    #[error("{0}: not one of bigtime, nrext64, exchange, inobtcount")]
     Feature(String),
+    /// Without the tree of free inodes there is nothing that could be counted.
+    #[error("inobtcount needs finobt, which is set at mkfs only")]
+    Finobt,
 }
 
 impl From<crate::XfsError> for TuneError {
@@ -74,13 +84,33 @@ impl From<block::DeviceError> for TuneError {
 }
 
 /// The bits of the features.
-fn bits(features: &[String]) -> Result<Incompat, TuneError> {
-    features.iter().try_fold(Incompat::empty(), |bits, name| match name.as_str() {
+fn bits(features: &[String]) -> Result<(Incompat, RoCompat), TuneError> {
+    let counted = features.iter().any(|name| name == COUNTED);
+    let ro_compat = if counted { RoCompat::INOBTCOUNT } else { RoCompat::empty() };
+    let mut incompat = features.iter().filter(|name| *name != COUNTED);
+    let incompat = incompat.try_fold(Incompat::empty(), |bits, name| match name.as_str() {
         "bigtime" => Ok(bits | Incompat::BIGTIME),
         "nrext64" => Ok(bits | Incompat::NREXT64),
         "exchange" => Ok(bits | Incompat::EXCHRANGE),
         other => Err(TuneError::Feature(other.to_string())),
-    })
+    });
+    Ok((incompat?, ro_compat))
+}
+
+/// Stores in each group how many blocks its trees of inodes have. While the feature is off nobody
+/// reads that. May park.
+fn count_trees(cx: &mut Cx, reader: &Reader, writer: &WriteSide) -> XfsResult<()> {
+    let geometry = &reader.geometry;
+    for ag in 0..geometry.ag_count {
+        let [inodes, free] = tree_blocks(cx, reader, &writer.space, ag)?;
+        let mut trans = Trans::alloc(cx, &writer.log, reservations::superblock(geometry))?;
+        writer.inodes.lock(cx, &mut trans, ag)?.edit(&mut trans, |raw| {
+            raw.agi_iblocks.set(inodes);
+            raw.agi_fblocks.set(free);
+        });
+        trans.commit(cx)?;
+    }
+    writer.log.force(cx)
 }
 
 /// Changes what is asked for. A log that is dirty is recovered first. May park.
@@ -88,7 +118,7 @@ fn bits(features: &[String]) -> Result<Incompat, TuneError> {
 /// # Errors
 /// What forbids it, before anything was changed but the log recovered; the device failed.
 pub fn tune(cx: &mut Cx, queue: &Arc<Queue>, options: &TuneOptions) -> Result<(), TuneError> {
-    let bits = bits(&options.features)?;
+    let (bits, ro_compat) = bits(&options.features)?;
     if let Some(label) = options.label.as_ref().filter(|label| label.len() > LABEL_MAX) {
         return Err(TuneError::Label(label.len()));
     }
@@ -99,11 +129,19 @@ pub fn tune(cx: &mut Cx, queue: &Arc<Queue>, options: &TuneOptions) -> Result<()
     if bits.contains(Incompat::NREXT64) && log < LOG_MIN.max(LOG_BLOCKS_MIN * block) {
         return Err(TuneError::Log(log));
     }
+    let counts = !ro_compat.is_empty() && !geometry.features.inobtcount();
+    if counts && !geometry.features.finobt() {
+        return Err(TuneError::Finobt);
+    }
     recover(cx, queue)?;
-    if options.label.is_some() || !bits.is_empty() {
+    if options.label.is_some() || !bits.is_empty() || counts {
         let reader = mount::reader(queue, geometry.clone(), 16 << 20);
         let options_of_log = LogOptions::default();
-        let (writer, _) = recovery::open(cx, reader.bufs, reader.geometry, options_of_log, None)?;
+        let (bufs, shared) = (reader.bufs.clone(), reader.geometry.clone());
+        let (writer, _) = recovery::open(cx, bufs, shared, options_of_log, None)?;
+        if counts {
+            count_trees(cx, &reader, &writer)?;
+        }
         sb::edit(cx, &writer.space, |raw| {
             if let Some(label) = &options.label {
                 raw.sb_fname = [0; LABEL_MAX];
@@ -111,6 +149,8 @@ pub fn tune(cx: &mut Cx, queue: &Arc<Queue>, options: &TuneOptions) -> Result<()
             }
             let incompat = raw.sb_features_incompat.get() | bits.bits();
             raw.sb_features_incompat.set(incompat);
+            let ro_compat = raw.sb_features_ro_compat.get() | ro_compat.bits();
+            raw.sb_features_ro_compat.set(ro_compat);
         })?;
         writer.log.force(cx)?;
         let raw = sb::read(cx, &writer.space)?;

@@ -16,7 +16,8 @@ use crate::format::{AgBlock, AgHeader, At, Expect, Kind, Owner};
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 
-static AGI: BufOps = BufOps { name: "AGI", kinds: &[Kind::Agi], check: None, unmapped: false };
+pub(super) static AGI: BufOps =
+    BufOps { name: "AGI", kinds: &[Kind::Agi], check: None, unmapped: false };
 
 /// Inodes of a group that have a place, and those of them that are free.
 pub(super) fn counts(cx: &mut Cx, space: &Space, ag: u32) -> Result<[u32; 2]> {

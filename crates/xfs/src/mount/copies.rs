@@ -18,7 +18,8 @@ pub(crate) fn seal(sector: &mut [u8], raw: &RawSuper) {
 
 /// What a change of size, label, UUID or features makes another.
 fn identity(raw: &RawSuper) -> impl PartialEq + use<> {
-    let words = [raw.sb_features_incompat.get(), raw.sb_agcount.get()];
+    let features = [raw.sb_features_incompat.get(), raw.sb_features_ro_compat.get()];
+    let words = (features, raw.sb_agcount.get());
     (words, raw.sb_dblocks.get(), raw.sb_fname, raw.sb_uuid, raw.sb_meta_uuid)
 }
 

@@ -142,6 +142,58 @@ fn copies_do_not_name_quota_files() {
     });
 }
 
+/// Goal: `inobtcount` is turned on with the right numbers, which stay right. Method: trees of inodes
+/// of two levels; power cuts at every flush and random ones; files made afterwards.
+#[test]
+fn blocks_of_inode_trees_are_counted_from_now_on() {
+    let cell = Cell(&[('b', "size=1024"), ('m', "inobtcount=0"), ('d', "size=60m,agcount=3")]);
+    let wanted = TuneOptions { features: vec!["inobtcount".into()], ..TuneOptions::default() };
+    let (base, log, device) = rt::testing::real(|cx| {
+        let device = cell.fresh(cx, DEVICE);
+        let fs = cell.mount(cx, device.clone(), 8 << 20);
+        write_files(cx, &fs, 0..10).expect("files");
+        for n in 0..9000 {
+            let node = NewNode::new(FileType::Regular, 0o640);
+            fs.create(cx, fs.root(), format!("small{n}").as_bytes(), &node).expect("a file");
+        }
+        fs.unmount(cx).expect("unmount");
+        let base = device.fork();
+        let record = Arc::new(RecordDevice::new(device.clone()));
+        tune(cx, &crate::world::queue(cx, record.clone()), &wanted).expect("tuned");
+        (base, record.log(), device)
+    });
+    let mut seen = std::collections::BTreeSet::new();
+    crash::explore(
+        &CrashConfig { random: 20, ..CrashConfig::new(4) },
+        &base,
+        &log,
+        |image, case| {
+            recover(cell, &image, |cx, fs| {
+                seen.insert(fs.geometry().features.inobtcount());
+                verify_files(cx, fs, 0..10)
+            })?;
+            if case.index % 10 == 0 { repaired(&image) } else { Ok(()) }
+        },
+    );
+    assert_eq!(seen.len(), 2, "before and after were met");
+    rt::testing::real(|cx| {
+        sound(cx, &device, "counted");
+        kernel_blocks(&device.fork());
+        let fs = cell.mount(cx, device.clone(), 8 << 20);
+        for n in 9000..12_000 {
+            let node = NewNode::new(FileType::Regular, 0o640);
+            fs.create(cx, fs.root(), format!("small{n}").as_bytes(), &node).expect("a file");
+        }
+        fs.unmount(cx).expect("unmount");
+        sound(cx, &device, "counted on");
+        let bare = Cell(&[('m', "finobt=0,inobtcount=0"), ('d', "size=60m,agcount=3")]);
+        let device = bare.fresh(cx, DEVICE);
+        let queue = crate::world::queue(cx, device);
+        let error = tune(cx, &queue, &wanted).expect_err("refused").to_string();
+        assert!(error.contains("needs finobt"), "{error}");
+    });
+}
+
 /// Goal: the free end goes, whole groups with it, and comes back.
 #[test]
 fn an_empty_end_goes_and_comes_back() {
