@@ -168,6 +168,22 @@ struct State {
     reserved: Usage,
 }
 
+/// Limits of blocks, inodes, and blocks of the realtime section, hard and soft; 0 for none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct DefaultLimits([[u64; 2]; 3]);
+
+impl DefaultLimits {
+    /// Those that a record has: of id 0 they hold for all who have none of their own.
+    pub fn of(raw: &RawDquot) -> DefaultLimits {
+        let pair = |hard: U64, soft: U64| [hard.get(), soft.get()];
+        DefaultLimits([
+            pair(raw.d_blk_hardlimit, raw.d_blk_softlimit),
+            pair(raw.d_ino_hardlimit, raw.d_ino_softlimit),
+            pair(raw.d_rtb_hardlimit, raw.d_rtb_softlimit),
+        ])
+    }
+}
+
 /// The record of an id.
 pub(crate) struct DquotItem {
     pub id: DquotId,
@@ -214,27 +230,30 @@ impl Account {
 
 impl State {
     /// Blocks, inodes, and blocks of the realtime section.
-    fn accounts(&self) -> [Account; 3] {
+    fn accounts(&self, defaults: DefaultLimits) -> [Account; 3] {
         let raw = &self.raw;
-        let account = |used: U64, [hard, soft]: [U64; 2], timer| Account {
-            used: used.get(),
-            hard: hard.get(),
-            soft: soft.get(),
-            end: raw.seconds(timer),
+        let DefaultLimits(own) = DefaultLimits::of(raw);
+        let account = |index: usize, used: U64, timer| {
+            let limit = |which: usize| match own[index][which] {
+                0 => defaults.0[index][which],
+                own => own,
+            };
+            let (used, end) = (used.get(), raw.seconds(timer));
+            Account { used, hard: limit(0), soft: limit(1), end }
         };
         [
-            account(raw.d_bcount, [raw.d_blk_hardlimit, raw.d_blk_softlimit], raw.d_btimer),
-            account(raw.d_icount, [raw.d_ino_hardlimit, raw.d_ino_softlimit], raw.d_itimer),
-            account(raw.d_rtbcount, [raw.d_rtb_hardlimit, raw.d_rtb_softlimit], raw.d_rtbtimer),
+            account(0, raw.d_bcount, raw.d_btimer),
+            account(1, raw.d_icount, raw.d_itimer),
+            account(2, raw.d_rtbcount, raw.d_rtbtimer),
         ]
     }
 
     /// Starts and ends the grace periods as the usage asks for it. Those of id 0 are no times.
-    fn adjust_timers(&mut self, now: u64, grace: Grace) {
+    fn adjust_timers(&mut self, now: u64, grace: Grace, defaults: DefaultLimits) {
         if self.raw.d_id.get() == 0 {
             return;
         }
-        let [blocks, inodes, realtime] = self.accounts();
+        let [blocks, inodes, realtime] = self.accounts(defaults);
         let timer =
             |account: Account, grace| self.raw.timer(account.end_of_grace(now + u64::from(grace)));
         let blocks = timer(blocks, grace.blocks);
@@ -285,18 +304,19 @@ impl DquotItem {
         self.state.lock_irq().raw
     }
 
-    /// Reserves blocks and inodes where the limits allow it, or always without `now`.
+    /// Reserves blocks and inodes where the limits allow it now, or always without that. `limits`
+    /// are those of who has none of their own.
     ///
     /// # Errors
     /// `EDQUOT`; `ENOSPC` of a project.
-    pub fn reserve(&self, want: Usage, now: Option<u64>) -> Result<(), Errno> {
+    pub fn reserve(&self, want: Usage, limits: Option<(u64, DefaultLimits)>) -> Result<(), Errno> {
         let mut state = self.state.lock_irq();
-        let fits = |now: u64| {
+        let fits = |(now, defaults)| {
             let counts = want.counts().into_iter().zip(state.reserved.counts());
-            let mut accounts = state.accounts().into_iter().zip(counts);
+            let mut accounts = state.accounts(defaults).into_iter().zip(counts);
             accounts.all(|(account, (want, held))| want <= 0 || account.allows(held + want, now))
         };
-        if self.id.id != 0 && now.is_some_and(|now| !fits(now)) {
+        if self.id.id != 0 && limits.is_some_and(|limits| !fits(limits)) {
             let project = self.id.kind == Kind::Project;
             return Err(if project { Errno::ENOSPC } else { Errno::EDQUOT });
         }
@@ -313,7 +333,11 @@ impl DquotItem {
     pub fn commit(&self, change: &DquotChange, context: &DquotTable, now: u64, vec: &mut LogVec) {
         let mut state = self.state.lock_irq();
         state.apply(change, context.block_size);
-        state.adjust_timers(now, context.grace(self.id.kind));
+        if let (0, DquotChange::Limits(_)) = (self.id.id, change) {
+            context.set_default_limits(self.id.kind, DefaultLimits::of(&state.raw));
+        }
+        let kind = self.id.kind;
+        state.adjust_timers(now, context.grace(kind), context.default_limits(kind));
         if let (0, DquotChange::Grace(grace)) = (self.id.id, change) {
             context.set_grace(self.id.kind, *grace);
         }
@@ -376,6 +400,8 @@ pub(crate) struct DquotTable {
     flags: AtomicU16,
     items: SpinLock<BTreeMap<DquotId, Arc<DquotItem>>>,
     grace: SpinLock<[Grace; 3]>,
+    /// The limits of who has none of their own, by kind.
+    defaults: SpinLock<[DefaultLimits; 3]>,
     /// The inodes that hold the records: nobody is charged for them.
     inos: SpinLock<[u64; 3]>,
 }
@@ -392,6 +418,7 @@ impl DquotTable {
             flags: AtomicU16::new(0),
             items: SpinLock::named("xfs dquots", BTreeMap::new()),
             grace: SpinLock::named("xfs quota grace", [grace; 3]),
+            defaults: SpinLock::named("xfs default limits", Default::default()),
             inos: SpinLock::named("xfs quota inodes", [0; 3]),
         }
     }
@@ -428,6 +455,16 @@ impl DquotTable {
         let [blocks, inodes, realtime] = [blocks, inodes, realtime].map(usual);
         let grace = Grace { blocks, inodes, realtime };
         self.grace.lock_irq()[kind as usize] = grace;
+    }
+
+    /// The limits of who has none of their own.
+    pub fn default_limits(&self, kind: Kind) -> DefaultLimits {
+        self.defaults.lock_irq()[kind as usize]
+    }
+
+    /// Sets them: those of the record of id 0.
+    pub fn set_default_limits(&self, kind: Kind, limits: DefaultLimits) {
+        self.defaults.lock_irq()[kind as usize] = limits;
     }
 
     pub fn find(&self, id: DquotId) -> Option<Arc<DquotItem>> {

@@ -69,7 +69,8 @@ impl Quota {
         let mut hold = QuotaHold { dquots: DquotList::new(), usage };
         for dquot in list {
             let limited = !forced && self.enforced(dquot.id.kind);
-            dquot.reserve(usage, limited.then_some(now)).map_err(XfsError::Answer)?;
+            let limits = || (now, self.table.default_limits(dquot.id.kind));
+            dquot.reserve(usage, limited.then(limits)).map_err(XfsError::Answer)?;
             hold.dquots.push(dquot.clone());
         }
         Ok(hold)

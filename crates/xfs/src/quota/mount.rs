@@ -16,7 +16,7 @@ use crate::format::RawSuper;
 use crate::format::dquot::{self, DquotId, QuotaFlags};
 use crate::format::features::Version;
 use crate::ialloc::Inodes;
-use crate::log::dquot_item::{DquotItem, DquotTable, grace_of};
+use crate::log::dquot_item::{DefaultLimits, DquotItem, DquotTable, grace_of};
 use crate::trans::{Trans, reservations};
 use crate::{metadir, sb};
 
@@ -175,6 +175,7 @@ impl Quota {
             let file = file.lock(cx);
             if let Some(found) = file.read(cx, &self.space, DquotId { kind, id: 0 })? {
                 self.table.set_grace(kind, grace_of(&found.raw));
+                self.table.set_default_limits(kind, DefaultLimits::of(&found.raw));
             }
         }
         Ok(())

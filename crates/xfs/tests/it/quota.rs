@@ -318,3 +318,46 @@ fn projects_are_inherited_and_not_left() {
         judged(cx, &fs, &device, "projects");
     });
 }
+
+/// Goal: limits of id 0 hold for who has none of their own, also after a remount, with their grace.
+/// Method: a user without limits, one with larger ones, and root.
+#[test]
+fn default_limits_hold_for_all_others() {
+    let cell = CELLS[1];
+    rt::testing::both(|cx| {
+        let device = cell.fresh(cx, 320 << 20);
+        let fs = mount(cx, &device, COUNT_ALL);
+        let defaults = Limits { block_hard: 64, inode_soft: 3, ..Limits::default() };
+        user_limits(defaults, cx, &fs, 0);
+        user_limits(Limits { block_hard: 1024, ..Limits::default() }, cx, &fs, 20);
+        for round in 0..2 {
+            let last = round == 1;
+            let fs = if last { mount(cx, &device, COUNT_ALL) } else { fs.clone() };
+            let dir = fs.root();
+            for (uid, kib, errno) in
+                [(10, 64, Some(Errno::EDQUOT)), (20, 1024, None), (0, 4096, None)]
+            {
+                let name = format!("file-{uid}-{round}");
+                let ino = make(cx, &fs, dir, &name, uid, 0);
+                let bytes = vec![7; 100 << 10];
+                let written = as_user(cx, uid, |cx| fs.write(cx, ino, 0, &bytes));
+                let full = written
+                    .err()
+                    .or_else(|| (written.unwrap_or(0) < bytes.len()).then_some(Errno::EDQUOT));
+                assert_eq!(full, errno, "user {uid} with {kib} KiB");
+                fs.unlink(cx, dir, name.as_bytes()).expect("unlink");
+            }
+            let report = entry(cx, &fs, Kind::User, 10);
+            assert_eq!((report.block_hard, report.inode_hard), (0, 0), "its own");
+            for n in 0..5 {
+                make(cx, &fs, dir, &format!("many-{n}-{round}"), 10, 0);
+            }
+            assert!(entry(cx, &fs, Kind::User, 10).inode_time > 0, "the grace runs");
+            if last {
+                judged(cx, &fs, &device, "default limits");
+            } else {
+                fs.unmount(cx).expect("unmount");
+            }
+        }
+    });
+}
