@@ -1,6 +1,7 @@
 //! The kinds of file systems of the campaign: all features that decide how they lie on the disk.
 
 use crash::{Format, Kind};
+use xfs::format::dquot::QuotaFlags;
 
 /// Kinds of ext4: the type, bytes of a block, what `-O` takes, and blocks of the journal.
 const EXT4: [(ext4::FsType, u32, &str, u64); 13] = [
@@ -22,7 +23,7 @@ const EXT4: [(ext4::FsType, u32, &str, u64); 13] = [
 /// Kinds of XFS: a name, and what it changes.
 type XfsKind = (&'static str, fn(&mut xfs::MkfsOptions));
 
-const XFS: [XfsKind; 7] = [
+const XFS: [XfsKind; 9] = [
     ("default", |_| {}),
     ("rmapbt", |options| options.rmapbt = true),
     ("as mkfs.xfs 7.2", |options| {
@@ -40,8 +41,25 @@ const XFS: [XfsKind; 7] = [
         (options.rmapbt, options.nrext64, options.metadir) = (true, true, true);
         (options.exchange, options.parent, options.newest) = (true, true, true);
     }),
+    ("metadata directories, quota", |options| {
+        (options.rmapbt, options.nrext64, options.metadir) = (true, true, true);
+        (options.exchange, options.parent, options.newest) = (true, true, true);
+        options.quota = counted_all();
+    }),
+    ("names without case", |options| {
+        (options.rmapbt, options.nrext64, options.ignore_case) = (true, true, true);
+        (options.exchange, options.parent, options.newest) = (true, true, true);
+    }),
     ("inodes of 1 KiB", |options| (options.inode_size, options.nrext64) = (1024, true)),
 ];
+
+/// Users, groups and projects are counted and held to their limits.
+fn counted_all() -> QuotaFlags {
+    let kinds = vfs::quota::Kind::ALL.into_iter();
+    kinds.fold(QuotaFlags::empty(), |flags, kind| {
+        flags | QuotaFlags::counted(kind) | QuotaFlags::enforced(kind)
+    })
+}
 
 /// A kind of file system by its number, and its name.
 pub fn format(kind: Kind, number: u64) -> (String, Format) {

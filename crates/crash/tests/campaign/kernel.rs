@@ -17,8 +17,9 @@ use super::{Round, ask_the_newest, number};
 /// Of the states of a workload the kernel is shown one in so many.
 const SHOWN: u64 = 12;
 /// ext4 refuses, or waits for seconds: kernels without quota, those before 6.19 blocks that are
-/// larger than a page, and multiple mount protection.
-const NOT_MOUNTED: [&str; 3] = ["quota", "blocks of 16384", "mmp"];
+/// larger than a page, and multiple mount protection. Of XFS it would forget the accounts, and
+/// names without case are refused.
+const NOT_MOUNTED: [&str; 4] = ["quota", "blocks of 16384", "mmp", "without case"];
 
 /// A file as a program sees it: mode, links, size, and content or target.
 type Seen = (u32, u64, u64, Vec<u8>);
