@@ -142,8 +142,8 @@ fn copies_do_not_name_quota_files() {
     });
 }
 
-/// Goal: `inobtcount` is turned on with the right numbers, which stay right. Method: trees of inodes
-/// of two levels; power cuts at every flush and random ones; files made afterwards.
+/// Goal: `inobtcount` is turned on with the right numbers, which stay right. Method: trees of two
+/// levels; power cuts at every flush and random ones; files made afterwards.
 #[test]
 fn blocks_of_inode_trees_are_counted_from_now_on() {
     let cell = Cell(&[('b', "size=1024"), ('m', "inobtcount=0"), ('d', "size=60m,agcount=3")]);
