@@ -256,16 +256,16 @@ impl LayoutPlan {
     ///
     /// # Errors
     /// The device's, and [`EditError::Wrong`].
-    pub fn judge(&self, cx: &mut Cx, queue: &Arc<Queue>) -> Result<(), EditError> {
+    pub fn judge(&self, cx: &mut Cx, queue: &Arc<Queue>, meter: &Meter) -> Result<(), EditError> {
         let (_overlay, over) = Overlay::shared(queue);
         for change in &self.plan.changes {
             let page = Page::from_slice(&change.new);
             over.write(cx, Sector::from_bytes(change.offset), page, BioFlags::empty())?;
         }
-        match volume::judge(cx, &over) {
+        match volume::judge(cx, &over, meter) {
             Err(EditError::Wrong(text)) => {
                 // Was it wrong before?
-                volume::judge(cx, queue).map_err(|_| {
+                volume::judge(cx, queue, meter).map_err(|_| {
                     let why = format!("it is damaged: check it, and repair it first ({text})");
                     EditError::Refused(why)
                 })?;

@@ -13,7 +13,7 @@ use ext4::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SI
 use ext4::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, GroupFlags, RawSuper};
 use ext4::shape::ShapeError;
 use ext4::{CheckOptions, Finding};
-use rt::Cx;
+use rt::{Cx, Meter};
 
 use crate::plan::Plan;
 use crate::view::View;
@@ -203,12 +203,10 @@ impl<'a> Volume<'a> {
 ///
 /// # Errors
 /// The device's, and [`EditError::Wrong`] with the first findings.
-pub fn judge(cx: &mut Cx, queue: &Arc<Queue>) -> Result<(), EditError> {
-    let report = ext4::check(
-        cx,
-        queue,
-        &CheckOptions { replay: false, findings_max: 3, ..CheckOptions::default() },
-    )?;
+pub fn judge(cx: &mut Cx, queue: &Arc<Queue>, meter: &Meter) -> Result<(), EditError> {
+    let meter = meter.clone();
+    let options = CheckOptions { replay: false, findings_max: 3, meter, ..CheckOptions::default() };
+    let report = ext4::check(cx, queue, &options)?;
     if report.findings.is_empty() {
         return Ok(());
     }

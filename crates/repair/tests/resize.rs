@@ -51,7 +51,7 @@ fn plan(
 /// Carries a plan out.
 fn carry_out(cx: &mut Cx, queue: &Arc<Queue>, plan: &ResizePlan, undo: &std::path::Path) {
     plan.layout.prepare(cx, queue, &rt::Meter::default()).expect("prepare");
-    plan.layout.judge(cx, queue).expect("a sound result");
+    plan.layout.judge(cx, queue, &Default::default()).expect("a sound result");
     let of = Repaired { target: "disk.img", device_bytes: queue.info().bytes() };
     let mut undo = UndoFile::create(undo, [5; 16], &of, &plan.layout.plan).expect("an undo file");
     repair::apply(cx, queue, &mut undo).expect("apply");
@@ -117,6 +117,34 @@ fn references_are_renumbered() {
         ("ext4", "orphan_file,metadata_csum_seed,quota,project", &[]),
         ("ext4", "inline_data,ea_inode,mmp", &[]),
     ]);
+}
+
+/// Goal: indexed directories that Linux made, whose roots end as the leaves that they were, get
+/// their new numbers and sums. Method: the kernel makes directories of some blocks each behind
+/// files that go again; the least size.
+#[test]
+fn directories_that_the_kernel_indexed_are_renumbered() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    judge::mke2fs(file.path(), 24 * MIB, &support::small_groups("ext4"));
+    let kernel = judge::LoopMount::new(file.path(), "ext4", "").expect("the kernel mounts it");
+    let fill = kernel.path().join("fill");
+    std::fs::create_dir(&fill).expect("a directory");
+    for n in 0..600 {
+        std::fs::write(fill.join(n.to_string()), []).expect("a file");
+    }
+    for dir in 0..12 {
+        let dir = kernel.path().join(format!("directory {dir}"));
+        std::fs::create_dir(&dir).expect("a directory");
+        for n in 0..40 {
+            std::fs::write(dir.join(format!("a file with a long name, {n}")), []).expect("a file");
+        }
+    }
+    std::fs::remove_dir_all(&fill).expect("it goes");
+    drop(kernel);
+    let device = Arc::new(MemoryDevice::new(24 * MIB));
+    device.load(&testkit::image::read(file.path()));
+    let done = resized(&device, "the kernel's directories", Size::Least, None);
+    assert!(done.inodes_moved > 50, "{:?} to {:?}", done.before, done.after);
 }
 
 /// Goal: clusters move as a whole. Method: as above, in one size of groups that bigalloc takes.

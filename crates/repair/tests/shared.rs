@@ -99,7 +99,7 @@ fn carry_out(
         let queue = queue(cx, device.clone());
         let plan = plan(cx, &queue)?;
         plan.prepare(cx, &queue, &rt::Meter::default())?;
-        plan.judge(cx, &queue)?;
+        plan.judge(cx, &queue, &Default::default())?;
         Ok::<_, EditError>(plan.plan)
     })?;
     let device: Arc<dyn block::Device> = device.clone();

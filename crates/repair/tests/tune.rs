@@ -31,7 +31,7 @@ fn change(device: &Arc<MemoryDevice>, options: &TuneOptions) -> Result<(), EditE
         let queue = queue(cx, device.clone());
         let plan = tune::plan(cx, &queue, options)?;
         plan.prepare(cx, &queue, &rt::Meter::default())?;
-        plan.judge(cx, &queue)?;
+        plan.judge(cx, &queue, &Default::default())?;
         Ok::<_, EditError>(plan.plan)
     })?;
     let device: Arc<dyn Device> = device.clone();

@@ -304,6 +304,16 @@ pub fn is_leaf(block: &[u8], layout: DirLayout) -> bool {
     if layout.checksum { dir::has_tail(block) } else { !is_node(block) }
 }
 
+/// Where the pairs of a directory's block begin; None of a block with entries. A root that was a
+/// leaf once may still end as one: Linux leaves that tail in it.
+pub fn array_of(block: &[u8], logical: u64, indexed: bool, layout: DirLayout) -> Option<usize> {
+    match logical {
+        0 if indexed => Some(ROOT_ARRAY),
+        _ if indexed && !is_leaf(block, layout) => Some(NODE_ARRAY),
+        _ => None,
+    }
+}
+
 /// Splits the entries of a full leaf by hash into `low` and `high`, in the middle by bytes, and
 /// answers the hash with which `high` goes into the tree (with the continuation bit where names of
 /// that hash stay in `low`).

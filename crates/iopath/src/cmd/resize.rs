@@ -128,11 +128,7 @@ fn resize_ext(app: &mut App, storage: &Storage, options: &Options) -> Result<Exi
     let wanted = ResizeOptions { size, wide, device_bytes };
     let plan = ext::plan(app.cx, &storage.queue, &wanted).with_context(named)?;
     if !options.dry_run && !plan.is_done() {
-        let progress = app.out.progress("moving");
-        let prepared = plan.layout.prepare(app.cx, &storage.queue, &progress.meter());
-        progress.finish();
-        prepared.with_context(named)?;
-        plan.layout.judge(app.cx, &storage.queue).with_context(named)?;
+        undoable::prepare(app, storage, &plan.layout)?;
         undoable::carry_out(app, storage, &plan.layout.plan, options.undo_file.as_deref())?;
     }
     let bytes = |numbers: &Numbers| numbers.blocks * u64::from(plan.block_size);

@@ -175,8 +175,7 @@ fn tune_ext(
     let external_journal = new.as_ref().map(|journal| journal.facts);
     let wanted = ext::TuneOptions { external_journal, ..wanted.clone() };
     let plan = ext::plan(app.cx, &storage.queue, &wanted).with_context(named)?;
-    plan.prepare(app.cx, &storage.queue, &rt::Meter::default()).with_context(named)?;
-    plan.judge(app.cx, &storage.queue).with_context(named)?;
+    undoable::prepare(app, storage, &plan)?;
     undoable::carry_out(app, storage, &plan.plan, options.undo_file.as_deref())?;
     if let Some(journal) = old {
         journal.leave(app.cx, raw.s_uuid).context("the external journal")?;

@@ -4,11 +4,28 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use repair::Plan;
+use repair::resize::LayoutPlan;
 use repair::undo::{Repaired, UndoFile};
 
 use super::repair::free_path;
 use crate::app::App;
 use crate::storage::Storage;
+
+/// Writes what nobody sees yet of a change of the layout, and checks what the whole change leaves.
+///
+/// # Errors
+/// The device failed, or the result would be wrong: the file system is as it was.
+pub fn prepare(app: &mut App, storage: &Storage, layout: &LayoutPlan) -> Result<()> {
+    let named = || storage.target.to_string();
+    let progress = app.out.progress("moving");
+    let prepared = layout.prepare(app.cx, &storage.queue, &progress.meter());
+    progress.finish();
+    prepared.with_context(named)?;
+    let progress = app.out.progress("checking");
+    let judged = layout.judge(app.cx, &storage.queue, &progress.meter());
+    progress.finish();
+    judged.with_context(named)
+}
 
 /// Carries a plan out. A cut is finished by the next call, or reverted by `iopath undo`, from the
 /// undo file; it stays where `kept` names it.

@@ -2,7 +2,7 @@
 
 use ext4::format::dir::{self, DirLayout};
 use ext4::format::features::Incompat;
-use ext4::format::{InodeValues, htree};
+use ext4::format::{InodeFlags, InodeValues, htree};
 
 use super::place::Relayout;
 use crate::volume::EditError;
@@ -21,19 +21,15 @@ impl Relayout<'_> {
     ) -> Result<(), EditError> {
         let layout = self.g.dir_layout();
         let seed = self.seed(number, values.generation);
+        let indexed = values.flags.contains(InodeFlags::INDEX);
         for (logical, block) in map.blocks() {
             let to = self.moved.of(block).unwrap_or(block);
             let mut content = self.v.view.original(block)?;
             self.patch_entries(&mut content, layout);
             if layout.checksum {
-                if dir::has_tail(&content) {
-                    dir::set_checksum(seed, &mut content);
-                } else {
-                    let array = match logical {
-                        0 => htree::ROOT_ARRAY,
-                        _ => htree::NODE_ARRAY,
-                    };
-                    htree::set_checksum(seed, &mut content, array);
+                match htree::array_of(&content, logical, indexed, layout) {
+                    Some(array) => htree::set_checksum(seed, &mut content, array),
+                    None => dir::set_checksum(seed, &mut content),
                 }
             }
             self.v.view.write(to, &content);

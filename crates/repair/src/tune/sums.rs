@@ -115,12 +115,7 @@ impl Relayout<'_> {
         }
         for (logical, block) in map.blocks() {
             let mut content = self.v.view.original(block)?;
-            let array = match logical {
-                0 if indexed => Some(htree::ROOT_ARRAY),
-                _ if indexed && !htree::is_leaf(&content, old) => Some(htree::NODE_ARRAY),
-                _ => None,
-            };
-            let fits = match array {
+            let fits = match htree::array_of(&content, logical, indexed, old) {
                 Some(array) => index_block(&mut content, array, new, seed),
                 None => leaf_block(&mut content, old, new, seed),
             };
