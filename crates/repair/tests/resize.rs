@@ -6,7 +6,6 @@ mod support;
 
 use std::sync::Arc;
 
-use base::Rng;
 use block::{DeviceInfo, Queue};
 use device::{MemoryDevice, RecordDevice};
 use ext4::CheckOptions;
@@ -15,7 +14,7 @@ use repair::resize::{self, ResizeOptions, ResizePlan, Size};
 use repair::undo::{Repaired, UndoFile};
 use repair::volume::EditError;
 use rt::Cx;
-use support::{Kind, by_mke2fs, manifest, queue, small_groups};
+use support::{Kind, by_mke2fs, cut_and_go_on, manifest, queue, small_groups};
 use testkit::judge;
 
 const MIB: u64 = 1 << 20;
@@ -219,36 +218,8 @@ fn a_resize_that_is_cut_is_finished_or_undone() {
     assert!(done.blocks_moved > 100 && !done.is_done());
     let log = record.take_log();
     let last = device.snapshot();
-    let count = log.entries.len();
-    let mut rng = Rng::new(7, 78);
-    let whole = (0..=count).step_by((count / 8).max(1)).map(device::Cut::clean);
-    let losses = (0..4).map(|_| log.random_cut(&mut rng)).collect::<Vec<_>>();
-    for cut in whole.chain(losses) {
-        let image = log.image_after(&first, &cut);
-        for finish in [true, false] {
-            let device = Arc::new(MemoryDevice::from_image(&image));
-            // The state of the file is that of its end; the image says what was done.
-            let copy = dir.path().join("copy");
-            let mut bytes = std::fs::read(&path).expect("the undo file");
-            bytes[8] = 1;
-            std::fs::write(&copy, bytes).expect("a copy");
-            let mut undo = UndoFile::open(&copy).expect("a sound undo file");
-            let begun = rt::testing::world(|cx| {
-                let queue = queue(cx, device.clone());
-                let begun = undo.is_begun(cx, &queue).expect("compare");
-                match finish {
-                    true if begun => repair::apply(cx, &queue, &mut undo).expect("finish"),
-                    true => {}
-                    false => undo.undo(cx, &queue).expect("undo"),
-                }
-                begun
-            });
-            let now = device.snapshot();
-            if finish && begun {
-                assert!(now == last, "{cut:?}: not finished");
-            } else {
-                assert_eq!(state(&now), (0, old), "{cut:?}");
-            }
-        }
-    }
+    let images = [&first[..], &last[..]];
+    cut_and_go_on(&log, images, &path, |image, cut| {
+        assert_eq!(state(image), (0, old), "{cut:?}");
+    });
 }

@@ -8,7 +8,6 @@ mod xfs_support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use base::Rng;
 use block::{DeviceInfo, Queue};
 use cache::{PageCache, PageCacheConfig};
 use device::{MemoryDevice, RecordDevice};
@@ -16,7 +15,7 @@ use repair::resize::ShrinkPlan;
 use repair::undo::{Repaired, UndoFile};
 use repair::volume::EditError;
 use rt::{Cx, Meter};
-use support::{queue, write};
+use support::{cut_and_go_on, queue, write};
 use testkit::content::{create, mkdir};
 use testkit::{judge, manifest as tree};
 use vfs::quota::{Kind, Limits, Quota};
@@ -308,39 +307,9 @@ fn a_cut_is_finished_or_undone() {
     });
     let log = record.take_log();
     let last = device.snapshot();
-    let count = log.entries.len();
-    let mut rng = Rng::new(7, 78);
-    let whole = (0..=count).step_by((count / 8).max(1)).map(device::Cut::clean);
-    let losses = (0..4).map(|_| log.random_cut(&mut rng)).collect::<Vec<_>>();
-    let mut kinds = [0; 2];
-    for cut in whole.chain(losses) {
-        let image = log.image_after(&first, &cut);
-        for finish in [true, false] {
-            let device = Arc::new(MemoryDevice::from_image(&image));
-            // The state of the file is that of its end; the image says what was done.
-            let copy = dir.path().join("copy");
-            let mut bytes = std::fs::read(&path).expect("the undo file");
-            bytes[8] = 1;
-            std::fs::write(&copy, bytes).expect("a copy");
-            let mut undo = UndoFile::open(&copy).expect("a sound undo file");
-            let begun = rt::testing::world(|cx| {
-                let queue = queue(cx, device.clone());
-                let begun = undo.is_begun(cx, &queue).expect("compare");
-                match finish {
-                    true if begun => repair::apply(cx, &queue, &mut undo).expect("finish"),
-                    true => {}
-                    false => undo.undo(cx, &queue).expect("undo"),
-                }
-                begun
-            });
-            kinds[usize::from(begun)] += 1;
-            let now = device.snapshot();
-            if finish && begun {
-                assert!(now == last, "{cut:?}: not finished");
-            } else {
-                assert_eq!(state(&now), (0, old), "{cut:?}");
-            }
-        }
-    }
+    let images = [&first[..], &last[..]];
+    let kinds = cut_and_go_on(&log, images, &path, |image, cut| {
+        assert_eq!(state(image), (0, old), "{cut:?}");
+    });
     assert!(kinds.iter().all(|&count| count > 0), "both sides of the first write: {kinds:?}");
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::{Ino, Rng};
 use block::{Device, DeviceInfo, DeviceIo, Op, Queue, QueueConfig};
 use cache::PageCacheConfig;
-use device::MemoryDevice;
+use device::{Cut, MemoryDevice, WriteLog};
 use ext4::format::verity::VerityParams;
 use ext4::format::{Geometry, GroupDesc, InodeFlags, InodeValues};
 use ext4::{Ext4, MkfsOptions, MountOptions, Rule};
@@ -548,6 +548,52 @@ pub fn apply(device: &Arc<dyn Device>, plan: &Plan, dir: &std::path::Path) -> Un
         repair::apply(cx, &queue, &mut undo).expect("apply");
     });
     undo
+}
+
+/// Cuts a change with an undo file at some of its writes and with random losses. Of each cut image
+/// one copy is finished, where the change had begun there, and is `last` then; one is undone. Both
+/// others are for `is_old`. Returns of how many copies the change had not begun, and had.
+pub fn cut_and_go_on(
+    log: &WriteLog,
+    [first, last]: [&[u8]; 2],
+    undo: &std::path::Path,
+    is_old: impl Fn(&[u8], &Cut),
+) -> [u32; 2] {
+    let count = log.entries.len();
+    let mut rng = Rng::new(7, 78);
+    let whole = (0..=count).step_by((count / 8).max(1)).map(Cut::clean);
+    let losses = (0..4).map(|_| log.random_cut(&mut rng)).collect::<Vec<_>>();
+    let mut kinds = [0; 2];
+    for cut in whole.chain(losses) {
+        let image = log.image_after(first, &cut);
+        for finish in [true, false] {
+            let device = Arc::new(MemoryDevice::from_image(&image));
+            // The state of the file is that of its end; the image says what was done.
+            let copy = undo.with_extension("copy");
+            let mut bytes = std::fs::read(undo).expect("the undo file");
+            bytes[8] = 1;
+            std::fs::write(&copy, bytes).expect("a copy");
+            let mut undo = UndoFile::open(&copy).expect("a sound undo file");
+            let begun = rt::testing::world(|cx| {
+                let queue = queue(cx, device.clone());
+                let begun = undo.is_begun(cx, &queue).expect("compare");
+                match finish {
+                    true if begun => repair::apply(cx, &queue, &mut undo).expect("finish"),
+                    true => {}
+                    false => undo.undo(cx, &queue).expect("undo"),
+                }
+                begun
+            });
+            kinds[usize::from(begun)] += 1;
+            let now = device.snapshot();
+            if finish && begun {
+                assert!(now == *last, "{cut:?}: not finished");
+            } else {
+                is_old(&now, &cut);
+            }
+        }
+    }
+    kinds
 }
 
 /// What a mount of ours shows.
