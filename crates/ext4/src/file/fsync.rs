@@ -35,26 +35,20 @@ impl Inodes {
         if !datasync && inode.with(cx, |core| core.times_dirty && !core.dead) {
             self.write_inode(cx, inode)?;
         }
-        if inode.kind(cx) != FileType::Regular {
-            return result.and(self.commit_all(cx));
-        }
-        let tid = inode.with(cx, |core| if datasync { core.datasync_tid } else { core.tid });
-        let reporter = self.fast_tracker().map(|tracker| Reporter { fs: self, tracker });
+        // Of what is no file there are no fast commits: everything is committed that has been done.
+        let regular = inode.kind(cx) == FileType::Regular;
+        let tid = match (regular, datasync) {
+            (true, true) => inode.with(cx, |core| core.datasync_tid),
+            (true, false) => inode.with(cx, |core| core.tid),
+            (false, _) => self.sb.journal().map(|journal| journal.last_tid(cx)),
+        };
+        let tracker = self.fast_tracker().filter(|_| regular);
+        let reporter = tracker.map(|tracker| Reporter { fs: self, tracker });
         let changes = reporter.as_ref().map(|reporter| reporter as &dyn FastChanges);
         result = result.and(self.sb.make_durable_by(cx, tid, changes));
         if let Some(tracker) = self.fast_tracker() {
             result = result.and_then(|()| tracker.settle_early(cx, &self.sb));
         }
         result
-    }
-
-    /// Of what is no file there are no fast commits: everything is committed that has been done.
-    fn commit_all(&self, cx: &mut Cx) -> Result<(), Errno> {
-        let tid = self.sb.journal().map(|journal| journal.last_tid(cx));
-        self.sb.make_durable(cx, tid)?;
-        match self.fast_tracker() {
-            Some(tracker) => tracker.settle_early(cx, &self.sb),
-            None => Ok(()),
-        }
     }
 }
