@@ -1,6 +1,7 @@
 //! File systems that are not ours: their mkfs, their checkers, and how they are recognised.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 /// Bytes of a name.
@@ -22,9 +23,24 @@ struct Known {
     check: Option<(&'static str, &'static [&'static str])>,
     /// A program that replays its log, with its flags, where the kernel does not.
     replay: Option<(&'static str, &'static [&'static str])>,
+    /// MiB of the smallest usual disk.
+    mebibytes: u64,
+    /// Sectors of its first superblock, where that has one checksum.
+    superblock: Range<u64>,
     /// Where it says what it is.
     sign: Option<(u64, &'static [u8])>,
 }
+
+/// What most of them have, and those that are not known.
+const PLAIN: Known = Known {
+    name: "",
+    mkfs: &[],
+    check: None,
+    replay: None,
+    mebibytes: 64,
+    superblock: 0..1,
+    sign: None,
+};
 
 /// From their manual pages; the signs are in the documents of the formats.
 const KNOWN: [Known; 8] = [
@@ -32,15 +48,17 @@ const KNOWN: [Known; 8] = [
         name: "btrfs",
         mkfs: &["-q", "-f"],
         check: Some(("btrfs", &["check", "--readonly", "--force"])),
-        replay: None,
+        mebibytes: 128,
+        superblock: 128..136,
         sign: Some((0x1_0040, b"_BHRfS_M")),
+        ..PLAIN
     },
     Known {
         name: "f2fs",
         mkfs: &["-q", "-f"],
         check: Some(("fsck.f2fs", &["--dry-run"])),
-        replay: None,
         sign: Some((1024, &[0x10, 0x20, 0xf5, 0xf2])),
+        ..PLAIN
     },
     Known {
         name: "jfs",
@@ -48,62 +66,61 @@ const KNOWN: [Known; 8] = [
         check: Some(("fsck.jfs", &["-n"])),
         replay: Some(("fsck.jfs", &["-a"])),
         sign: Some((0x8000, b"JFS1")),
+        ..PLAIN
     },
     Known {
         name: "nilfs2",
         mkfs: &["-q", "-f"],
-        check: None,
-        replay: None,
+        mebibytes: 256,
         sign: Some((1024 + 6, b"\x34\x34")),
+        ..PLAIN
     },
     Known {
         name: "exfat",
-        mkfs: &[],
         check: Some(("fsck.exfat", &["-n"])),
-        replay: None,
         sign: Some((3, b"EXFAT   ")),
+        ..PLAIN
     },
     Known {
         name: "vfat",
-        mkfs: &[],
         check: Some(("fsck.vfat", &["-n"])),
-        replay: None,
-        sign: None, // A boot sector like those of others.
+        // No sign: a boot sector like those of others.
+        ..PLAIN
     },
     Known {
         name: "ntfs",
         mkfs: &["-q", "-F", "-f"],
         check: Some(("ntfsfix", &["-n"])),
-        replay: None,
         sign: Some((3, b"NTFS    ")),
+        ..PLAIN
     },
     Known {
         name: "reiserfs",
         mkfs: &["-q", "-f"],
         check: Some(("fsck.reiserfs", &["--check", "-y", "-q"])),
-        replay: None,
         sign: Some((0x1_0034, b"ReIsEr")),
+        ..PLAIN
     },
 ];
 
 impl Foreign {
-    fn known(self) -> Option<&'static Known> {
-        KNOWN.iter().find(|known| known.name == self.name)
+    fn known(self) -> &'static Known {
+        KNOWN.iter().find(|known| known.name == self.name).unwrap_or(&PLAIN)
     }
 
     /// Arguments of `mkfs.TYPE`, so that it asks nothing.
     pub fn mkfs_flags(self) -> &'static [&'static str] {
-        self.known().map_or(&[], |known| known.mkfs)
+        self.known().mkfs
     }
 
     /// A program that checks it and changes nothing, with its flags, where one is known.
     pub fn checker(self) -> Option<(&'static str, &'static [&'static str])> {
-        self.known()?.check
+        self.known().check
     }
 
     /// A program that replays its log before it can be mounted, with its flags.
     pub(crate) fn replayer(self) -> Option<(&'static str, &'static [&'static str])> {
-        self.known()?.replay
+        self.known().replay
     }
 
     /// Places and contents by which it is recognised.
@@ -116,19 +133,12 @@ impl Foreign {
 
     /// The smallest usual size of a disk with it.
     pub(crate) fn usual_bytes(self) -> u64 {
-        match self.name {
-            "btrfs" => 128 << 20,
-            "nilfs2" => 256 << 20,
-            _ => 64 << 20,
-        }
+        self.known().mebibytes << 20
     }
 
     /// Sectors of its first superblock, which has one checksum.
-    pub(crate) fn superblock(self) -> std::ops::Range<u64> {
-        match self.name {
-            "btrfs" => 128..136,
-            _ => 0..1,
-        }
+    pub(crate) fn superblock(self) -> Range<u64> {
+        self.known().superblock.clone()
     }
 }
 
