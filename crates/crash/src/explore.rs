@@ -43,12 +43,15 @@ struct Batch {
     waiting: Vec<Waiting>,
     /// How many they are going to be.
     size: usize,
+    /// How many at least: one for each thread.
+    least: usize,
 }
 
 impl Batch {
     /// One that is empty, and small as long as nobody knows how long a state takes.
-    fn new() -> Batch {
-        Batch { waiting: Vec::new(), size: least() }
+    fn new(threads: usize) -> Batch {
+        let least = threads.min(BATCH);
+        Batch { waiting: Vec::new(), size: least, least }
     }
 
     /// Entries of the log before the first cut.
@@ -64,13 +67,8 @@ impl Batch {
     fn learn(&mut self, judged: usize, took: Duration) {
         let fewer = || (judged as f64 * BATCH_TIME.as_secs_f64() / took.as_secs_f64()) as usize;
         let next = if took * 2 < BATCH_TIME { self.size * 2 } else { fewer() };
-        self.size = next.clamp(least(), BATCH);
+        self.size = next.clamp(self.least, BATCH);
     }
-}
-
-/// States of the smallest batch.
-fn least() -> usize {
-    rayon::current_num_threads().min(BATCH)
 }
 
 /// What is explored, and how.
@@ -212,7 +210,7 @@ pub fn explore(
     let mut outcome = Outcome { complete: false, planned: 0, distinct: 0, ..before.clone() };
     let mut stable = Arc::new(Stable::new(log));
     let mut seen: HashSet<u128> = HashSet::default();
-    let mut batch = Batch::new();
+    let mut batch = Batch::new(run.threads());
     // States of equal content differ by what had been said.
     let (mut counted, mut notes, mut ended) = (0, 0, true);
     'places: for cuts in plan.places() {
@@ -310,6 +308,14 @@ impl<'a> Run<'a> {
         let pool = pool.map_err(|error| OracleError::Host(error.to_string()))?;
         let recovered = AtomicU64::new(0);
         Ok(Run { log, how, judge, oracle, visits, checks, recovered, pool })
+    }
+
+    /// How many states are judged at the same time.
+    fn threads(&self) -> usize {
+        match &self.pool {
+            Some(pool) => pool.current_num_threads(),
+            None => rayon::current_num_threads(),
+        }
     }
 
     #[allow(clippy::disallowed_methods, reason = "a check runs in the host's time")]
