@@ -26,6 +26,7 @@ use crate::copy::image_sink::ImageSink;
 use crate::copy::{self, Keep, Problems};
 use crate::target::Target;
 
+mod behind;
 pub mod census;
 pub mod fit;
 pub mod input;
@@ -34,7 +35,6 @@ mod oci;
 mod options;
 pub mod output;
 pub mod prototype;
-mod quiet;
 pub mod recipe;
 mod table;
 
@@ -42,8 +42,8 @@ pub use input::Input;
 pub use options::Content;
 pub use recipe::{Recipe, Report};
 
+use behind::BehindDevice;
 use census::Census;
-use quiet::QuietDevice;
 
 /// Times that a build is tried with a larger size, where the first one was too small.
 const TRIES: u32 = 4;
@@ -153,7 +153,8 @@ pub fn fill(
     if let Some(census) = &plan.census {
         progress.expect(census.bytes);
     }
-    let quiet: Arc<dyn Device> = Arc::new(QuietDevice::new(device.clone()));
+    let (written, behind) = BehindDevice::new(app.cx, device.clone());
+    let written: Arc<dyn Device> = Arc::new(written);
     let seed = Sha256::digest([b"iopath build seed", &plan.uuid[..]].concat());
     let seed = u64::from_le_bytes(seed[..8].try_into().expect("eight bytes"));
     let config = WorldConfig { seed, epoch: moment.now, ..WorldConfig::default() };
@@ -162,7 +163,7 @@ pub fn fill(
     let outer = &mut *app.cx;
     let built = world.run("build", |cx| {
         cx.set_cred(Cred { umask: 0, ..Cred::root() });
-        let queue = Queue::new(cx.runtime(), quiet, QueueConfig::default())?;
+        let queue = Queue::new(cx.runtime(), written, QueueConfig::default())?;
         let report = recipe.make(cx, &queue)?;
         let fs = recipe.mount(cx, &queue, limit)?;
         let mut keep = plan.content.keep.clone();
@@ -184,8 +185,10 @@ pub fn fill(
             (None, Ok(())) => Ok((report, problems)),
         }
     });
+    let done = behind.end(app.cx);
     let (names, bytes) = progress.finish();
     let (report, problems) = built?;
+    done.map_err(|error| anyhow!("writing out failed: {error}"))?;
     refuse_problems(app, &problems)?;
     Ok(Filled { report, names, bytes })
 }

@@ -189,11 +189,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     });
     let page = page.transpose()?;
     let command = words::resolved(&options.check)?;
-    if let Some(path) = &options.results
-        && same_file(path, &options.log)
-    {
-        bail!("--results {}: this is the log", path.display());
-    }
+    refuse_same_place(options)?;
     let mut results = match &options.results {
         Some(path) => Some(Results::open(app, path, plan(&log, kind, options, &command)?, &shard)?),
         None => None,
@@ -260,6 +256,21 @@ fn kind_of(log: &Log, options: &Options) -> Result<Kind> {
         bail!("--outside: no checker of {kind} is known that changes nothing; let CHECK run one");
     }
     Ok(kind)
+}
+
+/// # Errors
+/// The results would take the place of the log or of the page.
+fn refuse_same_place(options: &Options) -> Result<()> {
+    let Some(path) = &options.results else { return Ok(()) };
+    if same_file(path, &options.log) {
+        bail!("--results {}: this is the log", path.display());
+    }
+    match &options.html {
+        Some(page) if page == path || same_file(path, page) => {
+            bail!("--results {}: this is the page of --html", path.display())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Two names of one file that exists.

@@ -18,6 +18,7 @@ use rt::Cx;
 use super::directory::{Scratch, unmount_below};
 use super::fault;
 use super::marks::Marks;
+use super::orphans::Adopting;
 use super::record::{Made, Run};
 
 /// Makes a file system with the host's mkfs in a new file.
@@ -68,7 +69,7 @@ pub fn record(
     let (at_once, recorder, passing) = (run.ends_at_once(), recorder.clone(), run.passing.clone());
     let words = run.options.kernel_options.iter().map(|words| format!(",{words}"));
     let words = format!("loop{}", words.collect::<String>());
-    let (wanted, adopting) = (run.options.fault.clone(), run.adopting.clone());
+    let wanted = run.options.fault.clone();
     let (begins, left) = (run.begins.clone(), run.left.clone());
     let running = cx.spawn("command", move |_cx| {
         let disk = below.join(std::str::from_utf8(NAME).expect("it is ASCII"));
@@ -78,8 +79,8 @@ pub fn record(
         let status = mounted.and_then(|()| {
             fault::begin_on(&faults, &wanted);
             begins.store(true, Ordering::SeqCst);
-            let status = passing.run(&mut command, &dir);
-            adopting.end();
+            // Not around the mount: a file system in user space stays until the unmount.
+            let status = Adopting::around(|| passing.run(&mut command, &dir));
             if at_once {
                 recorder.finish()?;
             }

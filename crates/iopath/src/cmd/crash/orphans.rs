@@ -116,8 +116,17 @@ impl Adopting {
         Ok(Adopting(()))
     }
 
+    /// Runs `work`, and ends what it has left running.
+    ///
+    /// # Errors
+    /// As [`begin`](Adopting::begin), before `work`; those of `work`.
+    pub fn around<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _until_it_is_done = Adopting::begin()?;
+        work()
+    }
+
     /// Ends all that is left, which no one waits for. Blocks until it is gone.
-    pub fn end(&self) {
+    fn end(&self) {
         for _ in 0..ROUNDS {
             let left = children().into_iter().filter(|child| !child.zombie && child.is_ours());
             let left: Vec<Child> = left.collect();

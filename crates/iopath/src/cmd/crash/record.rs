@@ -177,7 +177,6 @@ fn record(app: &mut App, options: &Options) -> Result<ExitCode> {
         options,
         words,
         passing: passing.clone(),
-        adopting: Arc::new(Adopting::begin()?),
         begins,
         left: Arc::new(SpinLock::named("what is left mounted", None)),
     };
@@ -259,12 +258,11 @@ fn ours(
     let mount = Mount::new(cx, fs.clone(), &dir, &how, None)?;
     let mut command = run.command(&marks);
     let passing = run.passing.clone();
-    let (adopting, begins) = (run.adopting.clone(), run.begins.clone());
+    let begins = run.begins.clone();
     let (stop, asked) = mpsc::channel();
     let running = cx.spawn("command", move |_cx| {
         begins.store(true, Ordering::SeqCst);
-        let status = passing.run(&mut command, &dir);
-        adopting.end();
+        let status = Adopting::around(|| passing.run(&mut command, &dir));
         if super::directory::unmount_below(&dir).is_err() || fuse::unmount(&dir, false).is_err() {
             // Somebody else uses it, who loses it.
             let _ended_already = stop.send(());
@@ -295,8 +293,6 @@ pub(super) struct Run<'a> {
     words: Vec<OsString>,
     /// Runs it.
     pub(super) passing: Arc<Passing>,
-    /// Ends what it leaves running.
-    pub(super) adopting: Arc<Adopting>,
     /// The command begins: the log takes the place of an older one.
     pub(super) begins: Arc<AtomicBool>,
     /// Why the kernel's file system is still mounted.
