@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use device::Event;
 use serde_json::Value;
 
 const IOPATH: &str = env!("CARGO_BIN_EXE_iopath");
@@ -270,6 +271,22 @@ fn any_file_system_of_mount_is_recorded() {
     let found = explore(&log, &["--max-states", "60"]);
     let lost = ["saved", "found", "damaged"];
     assert!(lost.iter().any(|word| found["findings"].to_string().contains(word)), "{found}");
+    // Its program runs until the unmount, and flushes there.
+    let idle = dir.path().join("idle.log");
+    let output = iopath(&[
+        "crash",
+        "record",
+        idle.to_str().unwrap(),
+        "--kernel",
+        "--fs",
+        "ntfs",
+        "--",
+        "true",
+    ]);
+    assert!(output.status.success(), "{}", shown(&output));
+    let idle = crash::Log::open(&idle).unwrap();
+    let last = idle.writes().entries.last().map(|entry| &entry.event);
+    assert!(matches!(last, Some(Event::Flush)), "{last:?}");
     for (fs, kernel, word) in [
         ("nosuchfs", true, "mkfs.nosuchfs: No such file"),
         ("ntfs", false, "--fs ntfs: a file system of the kernel: add --kernel"),
