@@ -34,6 +34,7 @@ use crate::calls::Call;
 use crate::output;
 
 mod frame;
+mod part;
 mod read;
 mod store;
 mod write;
@@ -55,6 +56,19 @@ pub enum LogError {
         what: &'static str,
         /// The host's answer.
         error: std::io::Error,
+    },
+    /// Sectors that are not a part.
+    #[error(
+        "{count} sectors from {start} of {sectors} are not explored: the part is not empty, lies \
+         on the disk and begins at a multiple of 4 KiB (8 sectors)"
+    )]
+    Part {
+        /// The first.
+        start: u64,
+        /// How many.
+        count: u64,
+        /// Sectors of the medium.
+        sectors: u64,
     },
     /// Something else.
     #[error("not a crash log: it begins with {0:02x?}")]
@@ -208,7 +222,7 @@ struct Inner {
     base: Vec<(u32, PieceId)>,
     digest: u64,
     cut: Option<u64>,
-    store: Store,
+    store: Arc<Store>,
 }
 
 impl std::fmt::Debug for Log {

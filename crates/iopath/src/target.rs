@@ -120,21 +120,11 @@ impl Target {
         if let Some((below, layer)) = logical(arg) {
             return Ok(Target { layer, ..Target::parse(below)? });
         }
-        let mut path = bytes;
-        let mut partition = None;
-        if let Some(at) = bytes.iter().rposition(|&b| b == b'@') {
-            let digits = std::str::from_utf8(&bytes[at + 1..]).unwrap_or_default();
-            if let (true, Ok(index)) = (digits.bytes().all(|b| b.is_ascii_digit()), digits.parse())
-            {
-                path = &bytes[..at];
-                partition = Some(index).filter(|&index| index > 0);
-            }
-        }
+        let (path, partition) = split_partition(arg);
         if path.is_empty() {
             bail!("`{}` names no image", arg.display());
         }
-        let path = PathBuf::from(OsStr::from_bytes(path));
-        Ok(Target { path, partition, layer: Layer::Any })
+        Ok(Target { path: path.into(), partition, layer: Layer::Any })
     }
 }
 
@@ -153,6 +143,19 @@ pub fn members(path: &std::path::Path) -> Vec<std::path::PathBuf> {
             parsed.map(|member| member.path).collect()
         }
         (None, None) => vec![path.to_owned()],
+    }
+}
+
+/// Splits `PATH@NUMBER`; the number 0 is no partition.
+pub fn split_partition(arg: &OsStr) -> (&OsStr, Option<u32>) {
+    let bytes = arg.as_bytes();
+    let Some(at) = bytes.iter().rposition(|&b| b == b'@') else { return (arg, None) };
+    let digits = std::str::from_utf8(&bytes[at + 1..]).unwrap_or_default();
+    match (digits.bytes().all(|b| b.is_ascii_digit()), digits.parse()) {
+        (true, Ok(number)) => {
+            (OsStr::from_bytes(&bytes[..at]), Some(number).filter(|&number| number > 0))
+        }
+        _ => (arg, None),
     }
 }
 

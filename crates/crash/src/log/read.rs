@@ -78,7 +78,7 @@ impl Log {
         let pieces = places(&reader.pieces, &reader.content)?;
         let Reader { writes, refs, notes, contents, base, content, .. } = reader;
         let (flushed, flushed_before) = flushed(&writes);
-        let store = Store::new(source, size, content, pieces);
+        let store = Arc::new(Store::new(source, size, content, pieces));
         let digest = digest.digest();
         Ok(Log {
             inner: Arc::new(Inner {
@@ -376,7 +376,7 @@ impl Reader {
 
 /// For each length of the log, the entries that flushes have made durable; and the same without
 /// the last flush that made a difference.
-fn flushed(writes: &WriteLog<Chunks>) -> (Vec<u32>, Vec<u32>) {
+pub(super) fn flushed(writes: &WriteLog<Chunks>) -> (Vec<u32>, Vec<u32>) {
     let (mut done, mut before) = (0, 0);
     let (mut all, mut less) = (vec![0], vec![0]);
     for entry in &writes.entries {

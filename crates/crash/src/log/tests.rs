@@ -71,6 +71,28 @@ fn what_was_written_is_read_and_equal_content_is_kept_once() {
     assert_eq!(after.bytes(74 * 512, 1024).unwrap(), [8; 1024]);
 }
 
+/// A part has what lies in it: of writes across its borders too, with their flushes and marks.
+#[test]
+fn a_part_is_what_the_disk_has_there() {
+    let log = Log::from_bytes(sample()).unwrap();
+    for (start, count) in [(8, 8), (8, 3), (0, 80), (72, 1), (64, 100)] {
+        let part = log.part(Sector(start), count).unwrap();
+        assert_eq!((part.header().sectors, part.marks(part.len())), (count, vec!["committed 17"]));
+        let (whole, part) = (Cut::clean(log.len()), (Cut::clean(part.len()), part));
+        let (whole, part) = (medium(&log, &whole).unwrap(), medium(&part.1, &part.0).unwrap());
+        let bytes = count as usize * 512;
+        assert_eq!(whole.bytes(start * 512, bytes).unwrap(), part.bytes(0, bytes).unwrap());
+    }
+    let part = log.part(Sector(8), 8).unwrap();
+    // The discard lies beside it; the flush covers the first write only.
+    assert_eq!((part.len(), part.flushed(3)), (4, 1));
+    assert_ne!(part.digest(), log.digest());
+    for (start, count) in [(0, 2049), (2048, 1), (8, 0), (9, 1), (u64::MAX - 7, 16)] {
+        let refused = log.part(Sector(start), count).unwrap_err();
+        assert!(matches!(refused, LogError::Part { .. }), "{refused}");
+    }
+}
+
 /// The hash of a medium depends on its content, not on the way to it.
 #[test]
 fn equal_content_has_equal_hashes() {

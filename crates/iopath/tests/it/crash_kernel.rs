@@ -388,6 +388,56 @@ fn an_nbd_export_is_recorded() {
     assert!(!Path::new(&format!("{log}.socket")).exists(), "the places of the marks are gone");
 }
 
+/// Of a disk with partitions one is explored, by its number.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the host's own programs are tested, in real time")]
+fn a_partition_of_a_recorded_disk_is_explored() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (image, log, socket) = (path("disk.img"), path("run.log"), path("sock"));
+    let part = |name: &str| {
+        format!("[[partition]]\nname = \"{name}\"\nformat = \"ext4\"\nsize = \"16M\"\n")
+    };
+    std::fs::write(path("plan.toml"), format!("{}{}", part("one"), part("two"))).unwrap();
+    std::fs::write(path("content"), [7; 100_000]).unwrap();
+    let made = iopath(&["disk", "create", &image, &path("plan.toml")]);
+    assert!(made.status.success(), "{}", shown(&made));
+    let (mut server, url) = serve_recorded(&log, &socket, &image);
+    let copied = iopath(&["cp", &path("content"), &format!("{url}@2:/file")]);
+    assert!(copied.status.success(), "{}", shown(&copied));
+    let marked = Command::new(IOPATH)
+        .args(["crash", "mark", "copied"])
+        .env("IOPATH_CRASH_SOCKET", format!("{log}.socket"))
+        .status();
+    assert!(marked.unwrap().success());
+    let more = iopath(&["cp", &path("content"), &format!("{url}@2:/more")]);
+    assert!(more.status.success(), "{}", shown(&more));
+    assert!(Command::new("kill").arg(server.id().to_string()).status().unwrap().success());
+    assert!(server.wait().unwrap().success());
+    let explore = |log: &str, from: &[&str], check: &str| {
+        let check = ["--", "sh", "-c", check, "sh", &path("content")];
+        iopath(&[&["--json", "crash", "explore", log], from, &check].concat())
+    };
+    let second = format!("{log}@2");
+    let states = |output: &Output| -> Value { serde_json::from_slice(&output.stdout).unwrap() };
+    let found = explore(&second, &["--from", "copied"], "cmp \"$1\" file");
+    assert_eq!(found.status.code(), Some(0), "{}", shown(&found));
+    assert!(states(&found)["judged"].as_u64() > Some(20), "{}", shown(&found));
+    let found = explore(&second, &["--outside", "9"], "cmp \"$1\" more");
+    assert_eq!(found.status.code(), Some(1), "{}", shown(&found));
+    let again = &states(&found)["findings"][0]["repeat"];
+    assert!(again.as_str().unwrap().contains("run.log@2"), "{again}");
+    // Nothing was written to the first one: a state before the mark, one behind it.
+    let found = explore(&format!("{log}@1"), &[], "true");
+    assert_eq!(states(&found)["distinct"], 2, "{}", shown(&found));
+    for (of, word) in [(log.clone(), "`LOG@2` is the second"), (format!("{log}@3"), "partition 3")]
+    {
+        let refused = explore(&of, &[], "true");
+        assert_eq!(refused.status.code(), Some(2), "{}", shown(&refused));
+        assert!(shown(&refused).contains(word), "{}", shown(&refused));
+    }
+}
+
 /// A log of a disk on which its client made the file system could never be explored. What a server
 /// that was killed had left kept the next one from its place, and that one had emptied the log.
 #[test]

@@ -55,7 +55,7 @@ number of the state. Disks: volatile-cache, barrier, protected, nvme-awun=SIZE, 
 lying. Oracles: posix, ext4, xfs.
 Exit status: 0 nothing found, 1 states are wrong, 2 an error, 75 not complete (--max-states).")]
 pub struct Options {
-    /// The log that `iopath crash record` wrote
+    /// The log that `iopath crash record` wrote; `LOG@2`: of the disk's second partition
     #[arg(value_name = "LOG")]
     pub(super) log: PathBuf,
     /// Model of the disk: which writes it may lose
@@ -168,10 +168,11 @@ pub const FOUND: u8 = 1;
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     // Before there is any other thread.
     interrupt::watch(Signals::block(), options.dir.as_deref());
-    let beside = place::address(&options.log).is_none().then(|| folder_of(&options.log));
+    let (path, partition) = place::split_partition(&options.log);
+    let beside = place::address(path).is_none().then(|| folder_of(path));
     remove_left(options.dir.as_deref().into_iter().chain(beside));
     let shown = options.log.display().to_string();
-    let log = place::open_log(app, &options.log)?;
+    let log = place::open_log(app, path)?;
     if let Some(bytes) = log.cut_short() {
         let entries = log.len();
         app.out.note(format!(
@@ -179,6 +180,10 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
              about its first {entries} entries"
         ));
     }
+    let log = match partition {
+        Some(number) => place::partition(app, &log, number).with_context(|| shown.clone())?,
+        None => log,
+    };
     let kind = kind_of(&log, options).with_context(|| shown.clone())?;
     let from = options.from.as_ref().map(|mark| log.at_mark(mark).context(no_mark(&log, mark)));
     let from = from.transpose().with_context(|| shown.clone())?.unwrap_or(0);
@@ -246,8 +251,8 @@ fn kind_of(log: &Log, options: &Options) -> Result<Kind> {
         (None, Header::UNKNOWN) => {
             let end = crash::explore::medium(log, &Cut::clean(log.len()))?;
             Kind::of(&end)?.context(
-                "no file system is on the disk when the log ends; of a disk with partitions \
-                 nothing is explored: record one that has the file system itself",
+                "no file system is there when the log ends; of a disk with partitions name one: \
+                 `LOG@2` is the second",
             )
         }
         (None, named) => named.parse().map_err(|error| anyhow::anyhow!("{error}")),
@@ -262,7 +267,7 @@ fn kind_of(log: &Log, options: &Options) -> Result<Kind> {
 /// The results would take the place of the log or of the page.
 fn refuse_same_place(options: &Options) -> Result<()> {
     let Some(path) = &options.results else { return Ok(()) };
-    if same_file(path, &options.log) {
+    if same_file(path, place::split_partition(&options.log).0) {
         bail!("--results {}: this is the log", path.display());
     }
     match &options.html {

@@ -3,15 +3,39 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use block::Device;
 use crash::Log;
+use device::{Cut, Partition};
 
 use crate::app::App;
+use crate::target;
 
 /// The address, where it is one.
 pub fn address(path: &Path) -> Option<&str> {
     path.to_str().filter(|text| text.contains("://") && !text.starts_with(['.', '/']))
+}
+
+/// Splits `LOG@NUMBER`, the log of a partition, where no file of that name exists.
+pub fn split_partition(path: &Path) -> (&Path, Option<u32>) {
+    let (log, partition) = target::split_partition(path.as_os_str());
+    match path.exists() {
+        true => (path, None),
+        false => (Path::new(log), partition),
+    }
+}
+
+/// What the log of a disk says of one of its partitions, by the table that is there when the log
+/// ends.
+///
+/// # Errors
+/// There is no such partition, or it does not begin at a multiple of 4 KiB; the log cannot be read.
+pub fn partition(app: &mut App, log: &Log, number: u32) -> Result<Log> {
+    let disk: Arc<dyn Device> = Arc::new(crash::explore::medium(log, &Cut::clean(log.len()))?);
+    let found = Partition::find(app.cx, &disk, number)?;
+    Ok(log.part(found.start, found.count)?)
 }
 
 /// Opens a log; of an object what is needed is fetched.
