@@ -1,5 +1,6 @@
 //! The log of a partition: what the log of its disk says of it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::Sector;
@@ -78,12 +79,14 @@ impl Part {
             Event::Flush => Some(Event::Flush),
             Event::Mark(number) => Some(Event::Mark(number)),
             Event::Zero { sector, count, discard } => {
-                let (first, end) = self.within(sector.0, count)?;
-                let sector = Sector(first - self.start);
-                Some(Event::Zero { sector, count: end - first, discard })
+                let sectors = self.within(sector.0..sector.0 + count)?;
+                let (sector, count) =
+                    (Sector(sectors.start - self.start), sectors.end - sectors.start);
+                Some(Event::Zero { sector, count, discard })
             }
             Event::Write { sector, segs, fua } => {
-                let (first, end) = self.within(sector.0, segs.bytes() / SECTOR_SIZE)?;
+                let Range { start: first, end } =
+                    self.within(sector.0..sector.0 + segs.bytes() / SECTOR_SIZE)?;
                 // The part begins with a piece: what lies before it are whole ones.
                 let skipped = first / PIECE_SECTORS - sector.0 / PIECE_SECTORS;
                 let segs = Chunks {
@@ -95,9 +98,9 @@ impl Part {
         }
     }
 
-    /// First sector and end of what a range has within the part.
-    fn within(&self, sector: u64, count: u64) -> Option<(u64, u64)> {
-        let (first, end) = (sector.max(self.start), (sector + count).min(self.end));
-        (first < end).then_some((first, end))
+    /// What a range of sectors has within the part.
+    fn within(&self, sectors: Range<u64>) -> Option<Range<u64>> {
+        let within = sectors.start.max(self.start)..sectors.end.min(self.end);
+        Some(within).filter(|range| !range.is_empty())
     }
 }

@@ -172,18 +172,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let beside = place::address(path).is_none().then(|| folder_of(path));
     remove_left(options.dir.as_deref().into_iter().chain(beside));
     let shown = options.log.display().to_string();
-    let log = place::open_log(app, path)?;
-    if let Some(bytes) = log.cut_short() {
-        let entries = log.len();
-        app.out.note(format!(
-            "{shown}: the log is cut short after {bytes} bytes, its recording did not end: this is \
-             about its first {entries} entries"
-        ));
-    }
-    let log = match partition {
-        Some(number) => place::partition(app, &log, number).with_context(|| shown.clone())?,
-        None => log,
-    };
+    let log = log_of(app, path, partition)?;
     let kind = kind_of(&log, options).with_context(|| shown.clone())?;
     let from = options.from.as_ref().map(|mark| log.at_mark(mark).context(no_mark(&log, mark)));
     let from = from.transpose().with_context(|| shown.clone())?.unwrap_or(0);
@@ -235,6 +224,26 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         (0, false) => ExitCode::from(INCOMPLETE),
         _ => ExitCode::from(FOUND),
     })
+}
+
+/// The log, or that of a partition of its disk; says where its recording did not end.
+///
+/// # Errors
+/// It cannot be used; there is no such partition.
+fn log_of(app: &mut App, path: &Path, partition: Option<u32>) -> Result<Log> {
+    let log = place::open_log(app, path)?;
+    let shown = path.display();
+    if let Some(bytes) = log.cut_short() {
+        let entries = log.len();
+        app.out.note(format!(
+            "{shown}: the log is cut short after {bytes} bytes, its recording did not end: this is \
+             about its first {entries} entries"
+        ));
+    }
+    match partition {
+        Some(number) => place::partition(app, &log, number).with_context(|| shown.to_string()),
+        None => Ok(log),
+    }
 }
 
 /// The file system: as the user says, as the log says, or as its last state does.
