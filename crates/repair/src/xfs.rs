@@ -34,6 +34,7 @@ mod inodes;
 mod log;
 mod meta;
 mod names;
+mod quota;
 mod room;
 mod sane;
 mod shrink;

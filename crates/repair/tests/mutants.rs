@@ -43,7 +43,7 @@ fn one(name: String, image: &[u8], judge: Judge, count: &mut Count) {
     let device = Arc::new(MemoryDevice::from_image(image));
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| plan(&device)));
     let plan_ = match tried {
-        Err(_) => return count.failed.push(format!("{name}: PANIC")),
+        Err(_) => return count.fail(format!("{name}: PANIC")),
         Ok(Err(error)) => {
             count.refused += 1;
             return println!("{name}: refused: {error}");
@@ -69,21 +69,19 @@ fn one(name: String, image: &[u8], judge: Judge, count: &mut Count) {
             .take(8)
             .map(|f| format!("{} {}: {}: {}", f.rule, f.at, f.detail, f.action))
             .collect();
-        count.failed.push(format!("{name}: {text}\nplan: {acts:#?}"));
+        count.fail(format!("{name}: {text}\nplan: {acts:#?}"));
     }
     match plan(&device) {
         Ok(again) if again.is_clean() => {}
-        Ok(again) => {
-            count.failed.push(format!("{name}: a second repair finds {:?}", again.findings))
-        }
-        Err(error) => count.failed.push(format!("{name}: a second repair fails: {error}")),
+        Ok(again) => count.fail(format!("{name}: a second repair finds {:?}", again.findings)),
+        Err(error) => count.fail(format!("{name}: a second repair fails: {error}")),
     }
     rt::testing::world(|cx| {
         let queue = queue(cx, device.clone());
         undo.undo(cx, &queue).expect("undo");
     });
     if device.snapshot() != image {
-        count.failed.push(format!("{name}: undo gives another image"));
+        count.fail(format!("{name}: undo gives another image"));
     }
 }
 
@@ -150,7 +148,7 @@ fn damaged_images_of_xfs_are_clean_after_one_repair() {
             let what = on_xfs::damage(&mut image, &blocks, &g, &mut rng);
             let name = format!("{} seed {seed}: {what}", kind.name);
             if let Some(text) = sums_differ(&image) {
-                count.failed.push(format!("{name}: {text}"));
+                count.fail(format!("{name}: {text}"));
             }
             one(name, &image, testkit::judge::xfs_repair, &mut count);
         }
@@ -177,6 +175,12 @@ fn wanted(name: &str) -> bool {
 }
 
 impl Count {
+    /// A campaign is long: what fails is said at once.
+    fn fail(&mut self, text: String) {
+        println!("FAILED {text}");
+        self.failed.push(text);
+    }
+
     fn judge(self, refused_percent: u32) {
         println!("{} sound, {} repaired, {} refused", self.sound, self.repaired, self.refused);
         assert!(self.failed.is_empty(), "{}: {}", self.failed.len(), self.failed.join("\n\n"));

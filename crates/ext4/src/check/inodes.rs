@@ -332,8 +332,9 @@ impl Checker<'_> {
         let features = &self.g.features;
         let wide = features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
         let huge = features.ro_compat.contains(RoCompat::HUGE_FILE);
-        let directory = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Directory);
-        let large = !directory || features.incompat.contains(Incompat::LARGEDIR);
+        let kind = FileKind::from_mode(raw.i_mode.get());
+        let small = matches!(kind, Some(FileKind::Directory | FileKind::Symlink));
+        let large = !small || features.incompat.contains(Incompat::LARGEDIR);
         let fields = [
             ("i_faddr", raw.i_obso_faddr.get(), false),
             ("i_size_high", raw.i_size_high.get(), large),

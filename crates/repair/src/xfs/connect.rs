@@ -7,6 +7,7 @@ use base::{Ino, Timespec};
 use block::DeviceError;
 use xfs::Rule;
 use xfs::format::dir::FileType;
+use xfs::format::dquot;
 use xfs::format::inode::{Flags2, ForkFormat, InodeCore, RawInode, emit_free};
 use xfs::format::{At, NULL32};
 
@@ -19,6 +20,8 @@ use crate::RepairError;
 /// Modes of directories that a repair makes.
 const ROOT_MODE: u16 = 0x4000 | 0o755;
 const LOST_MODE: u16 = 0x4000 | 0o700;
+/// Mode of the files of the realtime section.
+const FILE_MODE: u16 = 0x8000;
 const LOST: &[u8] = b"lost+found";
 
 impl Fs<'_> {
@@ -32,7 +35,9 @@ impl Fs<'_> {
         let groups: Vec<u32> = on_lists.map(|(&ino, _)| self.g.ino_split(Ino(ino)).ag).collect();
         self.touched.extend(groups.into_iter().filter(|&ag| ag < self.g.ag_count));
         self.root_exists()?;
+        self.realtime_files_exist()?;
         let mut parents = self.one_parent();
+        self.settle_quota()?;
         self.reach(&mut parents)?;
         self.name_all(&mut parents)?;
         self.dotdots(&parents);
@@ -61,10 +66,9 @@ impl Fs<'_> {
 
     /// Inodes that have no name by their nature.
     fn is_system(&self, ino: u64) -> bool {
-        let quota = [self.raw.sb_uquotino, self.raw.sb_gquotino, self.raw.sb_pquotino];
         ino == self.g.root_ino.0
             || self.g.realtime_inos.iter().any(|system| system.0 == ino)
-            || quota.iter().any(|system| system.get() == ino)
+            || dquot::Kind::ALL.iter().any(|&kind| self.raw.quota_ino(kind) == Some(ino))
     }
 
     /// The root directory exists.
@@ -82,6 +86,28 @@ impl Fs<'_> {
         Ok(self.new_directory(root, ROOT_MODE)?)
     }
 
+    /// The files of the realtime section exist. No section is repaired, so they are empty.
+    fn realtime_files_exist(&mut self) -> Result<(), RepairError> {
+        let rules = [Rule::RealtimeBitmap, Rule::RealtimeSummary];
+        for (ino, rule) in self.g.realtime_inos.into_iter().zip(rules) {
+            let sound = self.inodes.get(&ino.0).is_some_and(|inode| {
+                let extents = inode.data.extents.is_empty() && inode.data.wrong.is_none();
+                inode.core.file_type() == 0x8000 && inode.core.size == 0 && extents
+            });
+            if sound {
+                continue;
+            }
+            if !self.has_slot(ino) {
+                let text = format!("the place of inode {ino}, the {}, is gone", rule.name());
+                return Err(RepairError::Hopeless(text));
+            }
+            self.dirs.remove(&ino.0);
+            self.note(safe(rule, At::Inode(ino), "is no empty file", "make one"));
+            self.new_inode(ino, FILE_MODE)?;
+        }
+        Ok(())
+    }
+
     /// Whether a chunk holds this inode.
     pub fn has_slot(&self, ino: Ino) -> bool {
         let place = self.g.ino_split(ino);
@@ -95,6 +121,16 @@ impl Fs<'_> {
 
     /// Takes an inode into use as an empty directory.
     pub fn new_directory(&mut self, ino: Ino, mode: u16) -> Result<(), DeviceError> {
+        self.new_inode(ino, mode)?;
+        let core = &mut self.inodes.get_mut(&ino.0).expect("it is new").core;
+        (core.links, core.format) = (2, ForkFormat::Local);
+        let directory = Directory { above: None, names: Vec::new(), rebuild: true };
+        self.dirs.insert(ino.0, directory);
+        Ok(())
+    }
+
+    /// Takes an inode into use, without content.
+    fn new_inode(&mut self, ino: Ino, mode: u16) -> Result<(), DeviceError> {
         let old = self.slot(ino)?;
         let raw = RawInode::view(&old).expect("a slot holds a core");
         let generation = raw.di_gen.get().wrapping_add(1);
@@ -102,15 +138,12 @@ impl Fs<'_> {
         emit_free(&mut slot, ino, generation, &self.g);
         self.put_slot(ino, &mut slot)?;
         let now = Timespec { sec: i64::from(self.view.now()), nsec: 0 };
-        let mut core = InodeCore { generation, links: 2, ..InodeCore::fresh(mode, now) };
-        core.format = ForkFormat::Local;
+        let mut core = InodeCore { generation, ..InodeCore::fresh(mode, now) };
         core.flags2.set(Flags2::BIGTIME, self.g.features.bigtime());
         core.flags2.set(Flags2::NREXT64, self.g.features.nrext64());
         let mut inode = Inode::new(core);
         inode.dirty = true;
         self.inodes.insert(ino.0, inode);
-        let directory = Directory { above: None, names: Vec::new(), rebuild: true };
-        self.dirs.insert(ino.0, directory);
         self.use_slot(ino);
         Ok(())
     }
@@ -181,7 +214,7 @@ impl Fs<'_> {
     }
 
     /// Takes a name of a directory out of another one: the last, or the only one.
-    fn remove_name(&mut self, dir: Ino, child: Ino, last: bool) {
+    pub fn remove_name(&mut self, dir: Ino, child: Ino, last: bool) {
         let directory = self.dirs.get_mut(&dir.0).expect("a directory");
         let mut names = directory.names.iter();
         let at = match last {
@@ -248,6 +281,9 @@ impl Fs<'_> {
                 let detail = "no name points here, but its parent pointer knows one";
                 self.note(safe(Rule::Unconnected, At::Inode(Ino(ino)), detail, &action));
                 self.add_name(dir, Ino(ino), name, parents);
+                continue;
+            }
+            if self.take_quota(Ino(ino))? {
                 continue;
             }
             let old = pointers.first().map(|pointer| pointer.name.clone());

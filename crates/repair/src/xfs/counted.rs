@@ -11,7 +11,8 @@ use xfs::{Count, Counter, Rule};
 use super::{FINDINGS_MAX, Fs, safe};
 
 /// The rules whose violation says nothing about the structures that were counted.
-const COUNTED: [Rule; 4] = [Rule::LinkCount, Rule::GroupCount, Rule::SuperCount, Rule::LogReplayed];
+const COUNTED: [Rule; 5] =
+    [Rule::LinkCount, Rule::GroupCount, Rule::SuperCount, Rule::LogReplayed, Rule::QuotaUsage];
 
 impl Fs<'_> {
     /// Stores numbers that a check has counted; false where it found something else, too.
@@ -41,6 +42,9 @@ impl Fs<'_> {
                     self.note(safe(Rule::GroupCount, at, detail, "store that"));
                 }
             }
+        }
+        if self.suspects.rules.contains(&Rule::QuotaUsage) {
+            self.forget_counts()?;
         }
         let sums = self.sums()?;
         self.write_sums(&sums)?;

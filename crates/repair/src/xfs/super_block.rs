@@ -192,9 +192,6 @@ fn refuse(g: &Geometry, view: &View<'_>, purpose: Purpose) -> Result<(), RepairE
     if g.metadata_root.is_some() {
         return Err(RepairError::Feature("metadir".into()));
     }
-    if purpose == Purpose::Repair && g.features.version.contains(Version::QUOTA) {
-        return Err(RepairError::Feature("quota".into()));
-    }
     let sizes = match purpose {
         Purpose::Repair => 1024..=4096,
         Purpose::Move => 1024..=16384,

@@ -218,9 +218,11 @@ fn fast_commits_are_replayed_before_a_repair() {
 #[test]
 fn fields_that_were_passed_over_are_repaired() {
     let (device, before) = of("ext4-1k");
-    let inos = ["deep0/empty0", "deep0/empty1", "fifo"].map(|name| ino_of(&device, name));
-    let [sized, indexed, fifo] = inos;
-    set_word(&device, sized, 0x6e, 0x40);
+    let names = ["deep0/empty0", "deep0/empty1", "fifo", "fast", "slow"];
+    let [sized, indexed, fifo, fast, slow] = names.map(|name| ino_of(&device, name));
+    for ino in [sized, fast, slow] {
+        set_word(&device, ino, 0x6e, 0x40);
+    }
     change(&device, indexed, |values, _| values.flags |= InodeFlags::INDEX);
     change(&device, fifo, |values, _| values.flags |= InodeFlags::IMMUTABLE | InodeFlags::APPEND);
     for ino in [1, 6, 9] {
@@ -233,7 +235,11 @@ fn fields_that_were_passed_over_are_repaired() {
             let of_it = |at| matches!(at, At::Inode(i) | At::Block(i, _) if i.0 == u64::from(ino));
             report.findings.iter().any(|finding| of_it(finding.at))
         };
-        assert!([sized, indexed, fifo, 1, 6, 9].into_iter().all(found), "{:?}", report.findings);
+        assert!(
+            [sized, indexed, fifo, fast, slow, 1, 6, 9].into_iter().all(found),
+            "{:?}",
+            report.findings
+        );
     });
     assert_eq!(repaired(&device), before);
 }

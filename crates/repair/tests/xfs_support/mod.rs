@@ -11,9 +11,10 @@ use device::MemoryDevice;
 use rt::Cx;
 use testkit::content::{create, mkdir};
 use vfs::FileSystem;
+use vfs::quota::{self, Account, Limits, Quota};
 use xfs::format::inode::MAGIC;
 use xfs::format::{At, Geometry, Kind as Block, verifier};
-use xfs::{MkfsOptions, MountOptions, Xfs};
+use xfs::{MkfsOptions, MountOptions, QuotaMode, Xfs};
 
 use crate::support::{Blows, blocks_read, directories, other_nodes, queue, sparse_files, write};
 
@@ -26,24 +27,85 @@ pub struct Kind {
     pub compat: &'static str,
     pub rmapbt: bool,
     pub log_mib: u64,
+    /// Quota is counted.
+    pub quota: bool,
 }
 
 /// Every kind that the campaigns damage.
 pub const KINDS: &[Kind] = &[
-    Kind { name: "xfs-4k", block: 4096, compat: "6.1", rmapbt: false, log_mib: 16 },
-    Kind { name: "xfs-rmap-4k", block: 4096, compat: "6.12", rmapbt: true, log_mib: 16 },
-    Kind { name: "xfs-1k", block: 1024, compat: "6.1", rmapbt: false, log_mib: 16 },
-    Kind { name: "xfs-rmap-1k", block: 1024, compat: "6.12", rmapbt: true, log_mib: 16 },
-    Kind { name: "xfs-old-4k", block: 4096, compat: "4.19", rmapbt: false, log_mib: 16 },
-    Kind { name: "xfs-parent-4k", block: 4096, compat: "7.2", rmapbt: true, log_mib: 16 },
-    Kind { name: "xfs-parent-1k", block: 1024, compat: "7.2", rmapbt: true, log_mib: 16 },
+    Kind { name: "xfs-4k", block: 4096, compat: "6.1", rmapbt: false, log_mib: 16, quota: false },
+    Kind {
+        name: "xfs-rmap-4k",
+        block: 4096,
+        compat: "6.12",
+        rmapbt: true,
+        log_mib: 16,
+        quota: false,
+    },
+    Kind { name: "xfs-1k", block: 1024, compat: "6.1", rmapbt: false, log_mib: 16, quota: false },
+    Kind {
+        name: "xfs-rmap-1k",
+        block: 1024,
+        compat: "6.12",
+        rmapbt: true,
+        log_mib: 16,
+        quota: false,
+    },
+    Kind {
+        name: "xfs-old-4k",
+        block: 4096,
+        compat: "4.19",
+        rmapbt: false,
+        log_mib: 16,
+        quota: false,
+    },
+    Kind {
+        name: "xfs-parent-4k",
+        block: 4096,
+        compat: "7.2",
+        rmapbt: true,
+        log_mib: 16,
+        quota: false,
+    },
+    Kind {
+        name: "xfs-parent-1k",
+        block: 1024,
+        compat: "7.2",
+        rmapbt: true,
+        log_mib: 16,
+        quota: false,
+    },
+    Kind {
+        name: "xfs-quota-4k",
+        block: 4096,
+        compat: "6.12",
+        rmapbt: true,
+        log_mib: 16,
+        quota: true,
+    },
+    Kind {
+        name: "xfs-quota-1k",
+        block: 1024,
+        compat: "6.1",
+        rmapbt: false,
+        log_mib: 16,
+        quota: true,
+    },
 ];
 
 pub fn mount(cx: &mut Cx, device: Arc<dyn Device>) -> Result<Arc<Xfs>, xfs::MountError> {
+    mount_with(cx, device, QuotaMode::AsBefore)
+}
+
+fn mount_with(
+    cx: &mut Cx,
+    device: Arc<dyn Device>,
+    quota: QuotaMode,
+) -> Result<Arc<Xfs>, xfs::MountError> {
     let queue = queue(cx, device);
     let config = PageCacheConfig { folio_size: 16384, ..PageCacheConfig::with_limit(32 << 20) };
     let pages = PageCache::new(cx.runtime(), config);
-    let options = MountOptions { read_only: false, ..MountOptions::default() };
+    let options = MountOptions { read_only: false, quota, ..MountOptions::default() };
     Xfs::mount(cx, &queue, &pages, options)
 }
 
@@ -73,12 +135,41 @@ impl Kind {
     pub fn image_with<R>(&self, fill: impl FnOnce(&mut Cx, &Xfs) -> R) -> (Arc<MemoryDevice>, R) {
         rt::testing::world(|cx| {
             let device = self.empty(cx);
-            let fs = mount(cx, device.clone()).expect("a fresh image is mounted");
+            let quota = match self.quota {
+                true => QuotaMode::Count([Some(true); 3]),
+                false => QuotaMode::AsBefore,
+            };
+            let fs = mount_with(cx, device.clone(), quota).expect("a fresh image is mounted");
+            if self.quota {
+                limits(cx, &fs);
+            }
             let filled = fill(cx, &fs);
             fs.unmount(cx).expect("unmount");
             (device, filled)
         })
     }
+}
+
+/// Limits of 30 ids of each kind.
+fn limits(cx: &mut Cx, fs: &Xfs) {
+    for kind in quota::Kind::ALL {
+        for id in 1..=30 {
+            let block_hard = (u64::from(id) + 100 * kind as u64 + 7) << 10;
+            let limits = Limits { block_hard, ..Limits::default() };
+            fs.set_limits(cx, kind, id, &limits).expect("limits");
+        }
+    }
+}
+
+/// The accounts of all kinds, as a mount that counts has them.
+pub fn accounts(device: &Arc<MemoryDevice>) -> Vec<Vec<Account>> {
+    let copy = Arc::new(device.fork());
+    rt::testing::world(|cx| {
+        let quota = QuotaMode::Count([Some(true); 3]);
+        let fs = mount_with(cx, copy, quota).expect("it is mounted");
+        let kinds = quota::Kind::ALL.into_iter();
+        kinds.map(|kind| fs.report(cx, kind).expect("accounts")).collect()
+    })
 }
 
 /// One of everything.

@@ -126,7 +126,7 @@ impl Checker<'_> {
     }
 
     /// An inode as it is, if it is in use.
-    fn in_use(&mut self, ag: u32, agino: u32) -> Result<Option<InodeCore>, DeviceError> {
+    pub(super) fn in_use(&mut self, ag: u32, agino: u32) -> Result<Option<InodeCore>, DeviceError> {
         let chunks = &self.groups[ag as usize].chunks;
         let used = |chunk: &InodeChunk| {
             let bit = agino.checked_sub(chunk.start).filter(|&bit| bit < 64);

@@ -30,10 +30,8 @@ impl Checker<'_> {
 
     /// Finds the inodes that hold the records.
     pub(super) fn find_quota(&mut self) -> Result<(), DeviceError> {
-        if !QuotaFlags::of(&self.raw).is_empty() {
-            let found = metadir::quota_inos(self.cx, &self.reader, &self.raw);
-            self.quota_inos = self.keep(found)?.unwrap_or_default();
-        }
+        let found = metadir::quota_inos(self.cx, &self.reader, &self.raw);
+        self.quota_inos = self.keep(found)?.unwrap_or_default();
         Ok(())
     }
 
@@ -59,17 +57,18 @@ impl Checker<'_> {
         }
     }
 
-    /// Compares the records with what was counted.
+    /// Reads the records, and compares those of checked kinds with what was counted.
     pub(super) fn quota_pass(&mut self) -> Result<(), DeviceError> {
-        if self.owners_unknown {
-            return Ok(());
-        }
-        for kind in self.checked_kinds() {
+        let checked = self.checked_kinds();
+        for kind in Kind::ALL {
+            let compared = checked.contains(&kind) && !self.owners_unknown;
             let all = DquotId { kind, id: 0 }..=DquotId { kind, id: u32::MAX };
             let mut counted: Counted = self.usage.range(all).map(|(&id, &sum)| (id, sum)).collect();
             let Some(ino) = self.quota_inos[kind as usize] else {
-                let text = format!("{} are counted, and no inode has the records", kind.name());
-                self.findings.add(Rule::QuotaFile, At::Super(0), text);
+                if checked.contains(&kind) {
+                    let text = format!("{} are counted, and no inode has the records", kind.name());
+                    self.findings.add(Rule::QuotaFile, At::Super(0), text);
+                }
                 continue;
             };
             let records = self.quota_records(kind, Ino(ino));
@@ -77,6 +76,7 @@ impl Checker<'_> {
             let at = At::Inode(Ino(ino));
             for found in records {
                 match found {
+                    Ok(_) if !compared => {}
                     Ok((id, found)) => {
                         let expected = counted.remove(&id).unwrap_or_default();
                         self.compare_usage(at, id, found, expected);
@@ -84,7 +84,7 @@ impl Checker<'_> {
                     Err(corrupt) => self.findings.corrupt(&corrupt),
                 }
             }
-            for (id, expected) in counted {
+            for (id, expected) in counted.into_iter().filter(|_| compared) {
                 self.compare_usage(at, id, Usage::default(), expected);
             }
         }

@@ -15,6 +15,7 @@ use crate::buf::RAW;
 use crate::buf::meta::buf_maps;
 use crate::error::Fault;
 use crate::format::extent::Extent;
+use crate::format::inode::InodeCore;
 use crate::format::record::{RMAP_UNWRITTEN, Refcount, Rmap, owner};
 use crate::format::{At, CorruptKind, Kind, verifier};
 use crate::metadir;
@@ -56,11 +57,38 @@ impl Checker<'_> {
         self.realtime.extend(last.map(|run| (run, ino)));
     }
 
+    /// The files of a section exist also where there is none: empty ones.
+    fn files_without_section(&mut self) -> Result<(), DeviceError> {
+        let geometry = self.geometry();
+        let rules = [Rule::RealtimeBitmap, Rule::RealtimeSummary];
+        if geometry.metadata_root.is_some() {
+            return Ok(());
+        }
+        for (ino, rule) in geometry.realtime_inos.into_iter().zip(rules) {
+            let place = geometry.ino_split(ino);
+            let core = match geometry.ino_valid(ino) {
+                true => self.in_use(place.ag, place.agino)?,
+                false => None,
+            };
+            let text = match core {
+                None => "is not in use".to_owned(),
+                Some(core) if core.file_type() == 0x8000 && core.size == 0 && core.extents == 0 => {
+                    continue;
+                }
+                Some(InodeCore { mode, size, .. }) => {
+                    format!("mode 0o{mode:o}, {size} bytes: no empty file")
+                }
+            };
+            self.findings.add(rule, At::Inode(ino), text);
+        }
+        Ok(())
+    }
+
     /// Compares what files have with the bitmap, and that with summary and counter.
     pub(super) fn realtime_pass(&mut self) -> Result<(), DeviceError> {
         let shape = self.reader.geometry.realtime;
         if shape.blocks == 0 {
-            return Ok(());
+            return self.files_without_section();
         }
         let mut claims = std::mem::take(&mut self.realtime);
         if shape.super_extents() > 0 {

@@ -9,7 +9,7 @@
 //! Source: "XFS Algorithms and Data Structures", chapter on quota inodes; `xfs_db -c 'dquot -u 0'
 //! -c p` on images of mkfs.xfs 7.2.
 
-use vfs::quota::Kind;
+pub use vfs::quota::Kind;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::super_block::RawSuper;

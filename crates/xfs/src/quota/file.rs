@@ -17,7 +17,7 @@ use crate::format::inode::{Flags2, InodeCore};
 use crate::format::{At, CorruptKind, Geometry, Owner};
 use crate::ialloc::Inodes;
 use crate::log::buf_item::BufItemFlags;
-use crate::log::dquot_item::{DQUOT_BLOCK, DquotPlace};
+use crate::log::dquot_item::{DQUOT_BLOCK, DquotPlace, DquotTable};
 use crate::trans::{Trans, reservations};
 use crate::uncached::UncachedInode;
 
@@ -105,10 +105,13 @@ impl QuotaFile {
         trans: &mut Trans,
         inodes: &Inodes,
         kind: Kind,
+        table: &DquotTable,
     ) -> Result<QuotaFile> {
         let space = &inodes.space;
         let geometry = &space.geometry;
         let ino = inodes.allocate(cx, trans, geometry.root_ino, false)?;
+        // Nobody is charged for it, also where other kinds are counted already.
+        table.set_ino(kind, ino.0);
         let core = new_core(cx, geometry);
         let inode = UncachedInode::new(geometry, ino, core);
         inode.log(trans);

@@ -213,7 +213,7 @@ impl Quota {
             return Ok(());
         }
         let mut trans = Trans::alloc(cx, log, reservations::create(&space.geometry))?;
-        let made = QuotaFile::create(cx, &mut trans, inodes, kind);
+        let made = QuotaFile::create(cx, &mut trans, inodes, kind, &self.table);
         let file = match made {
             Ok(file) => file,
             Err(error) => {
@@ -236,7 +236,6 @@ impl Quota {
                 }
             }
         })?;
-        self.table.set_ino(kind, ino);
         trans.commit(cx)?;
         let _ = self.files[kind as usize].set(Mutex::named("xfs quota inode", file));
         Ok(())

@@ -319,6 +319,36 @@ fn projects_are_inherited_and_not_left() {
     });
 }
 
+/// A kind that is counted from a later mount on gets its inode while others are counted already:
+/// nobody was charged for it in memory, and the mount was shut down.
+#[test]
+fn kinds_are_counted_one_after_the_other() {
+    for cell in CELLS {
+        rt::testing::both(|cx| {
+            let device = cell.fresh(cx, 320 << 20);
+            for kinds in [[true, false, false], [true, true, false], [true; 3]] {
+                let quota = QuotaMode::Count(kinds.map(|counted| counted.then_some(true)));
+                let fs = mount(cx, &device, quota);
+                let name = format!("file-{}", kinds.iter().filter(|&&counted| counted).count());
+                let root = fs.root();
+                make(cx, &fs, root, &name, 1000, 1000);
+                let all = name["file-".len()..].parse().expect("a number");
+                for (kind, id) in [(Kind::User, 1000), (Kind::Group, 1000), (Kind::Project, 0)] {
+                    let counted = if kinds[kind as usize] { all } else { 0 };
+                    let inodes = match (fs.kinds().contains(&kind), kind) {
+                        (false, _) => 0,
+                        // The root directory, and two of the realtime section.
+                        (true, Kind::Project) => usage(cx, &fs, kind, id).1 - 3,
+                        (true, _) => usage(cx, &fs, kind, id).1,
+                    };
+                    assert_eq!(inodes, counted, "{kinds:?} {kind:?}");
+                }
+                judged(cx, &fs, &device, &name);
+            }
+        });
+    }
+}
+
 /// Goal: limits of id 0 hold for who has none of their own, also after a remount, with their grace.
 /// Method: a user without limits, one with larger ones, and root.
 #[test]

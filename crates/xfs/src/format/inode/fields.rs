@@ -6,6 +6,7 @@
 use base::Ino;
 
 use super::{Flags, Flags2, ForkFormat, RawInode};
+use crate::format::extent::COUNT_MAX;
 use crate::format::{AgInode, Geometry, NULL32};
 
 /// A field that should have another value.
@@ -45,8 +46,9 @@ pub fn corrected(raw: &RawInode, ino: Ino, geometry: &Geometry) -> (RawInode, Ve
             }
         };
     }
-    let flags = Flags::from_bits_retain(raw.di_flags.get());
-    let flags2 = flags2(Flags2::from_bits_retain(raw.di_flags2.get()), geometry);
+    let flags = flags(raw, ino, geometry);
+    must_be!(di_flags, flags.bits());
+    let flags2 = flags2(raw, geometry);
     must_be!(di_flags2, flags2.bits());
     if !flags2.contains(Flags2::METADATA) {
         must_be!(di_onlink, 0);
@@ -84,11 +86,60 @@ pub fn corrected(raw: &RawInode, ino: Ino, geometry: &Geometry) -> (RawInode, Ve
     (core, wrong)
 }
 
-/// Those flags that the file system has.
-fn flags2(flags: Flags2, geometry: &Geometry) -> Flags2 {
+/// Type bits of a mode.
+const TYPE: u16 = 0xf000;
+const DIRECTORY: u16 = 0x4000;
+const REGULAR: u16 = 0x8000;
+
+/// Flags of directories only.
+const OF_DIRECTORIES: Flags =
+    Flags::RTINHERIT.union(Flags::PROJINHERIT).union(Flags::NOSYMLINKS).union(Flags::EXTSZINHERIT);
+/// Flags of regular files only.
+const OF_FILES: Flags = Flags::REALTIME.union(Flags::EXTSIZE);
+/// Every flag.
+const KNOWN: Flags = Flags::from_bits_retain(0x7fff);
+
+/// Whether a hint of so many blocks may be, of a file in the realtime section or in the groups.
+fn may_be_hint(blocks: u32, realtime: bool, geometry: &Geometry) -> bool {
+    let most = if realtime { u32::MAX } else { geometry.ag_blocks / 2 };
+    blocks > 0 && u64::from(blocks) <= COUNT_MAX && blocks <= most
+}
+
+/// Those flags that an inode of its type may have.
+fn flags(raw: &RawInode, ino: Ino, geometry: &Geometry) -> Flags {
+    let mut flags = Flags::from_bits_retain(raw.di_flags.get()) & KNOWN;
+    let section = geometry.realtime.blocks > 0;
+    match raw.di_mode.get() & TYPE {
+        DIRECTORY => flags.remove(OF_FILES),
+        REGULAR => flags.remove(OF_DIRECTORIES),
+        _ => flags.remove(OF_FILES | OF_DIRECTORIES),
+    }
+    if !section {
+        flags.remove(Flags::REALTIME);
+    }
+    if geometry.metadata_root.is_none() && ino != geometry.realtime_inos[0] {
+        flags.remove(Flags::NEWRTBM);
+    }
+    let realtime = section && flags.intersects(Flags::REALTIME | Flags::RTINHERIT);
+    if !may_be_hint(raw.di_extsize.get(), realtime, geometry) {
+        flags.remove(Flags::EXTSIZE | Flags::EXTSZINHERIT);
+    }
+    flags
+}
+
+/// Those flags that the file system has, and an inode of its type may have.
+fn flags2(raw: &RawInode, geometry: &Geometry) -> Flags2 {
     let features = &geometry.features;
-    let mut known = Flags2::DAX;
-    known.set(Flags2::REFLINK | Flags2::COWEXTSIZE, features.reflink());
+    let flags = Flags2::from_bits_retain(raw.di_flags2.get());
+    let kind = raw.di_mode.get() & TYPE;
+    let (file, either) = (kind == REGULAR, matches!(kind, REGULAR | DIRECTORY));
+    let hint = raw.di_cowextsize.get();
+    let realtime = raw.di_flags.get() & (Flags::REALTIME | Flags::RTINHERIT).bits() != 0;
+    let hinted = may_be_hint(hint, realtime && geometry.realtime.blocks > 0, geometry);
+    let mut known = Flags2::empty();
+    known.set(Flags2::DAX, either);
+    known.set(Flags2::REFLINK, features.reflink() && file);
+    known.set(Flags2::COWEXTSIZE, features.reflink() && either && hinted);
     known.set(Flags2::BIGTIME, features.bigtime());
     known.set(Flags2::NREXT64, features.nrext64());
     known.set(Flags2::METADATA, geometry.metadata_root.is_some());
