@@ -257,6 +257,10 @@ impl Checker<'_> {
                 let detail = format!("mode {:#o} without links or time of deletion", values.mode);
                 self.findings.add(Rule::InodeDtime, at, detail);
             }
+            if values.names_orphan(&self.g) {
+                let detail = format!("time of deletion {}: on no list of orphans", values.dtime);
+                self.findings.add(Rule::InodeDtime, at, detail);
+            }
             match reserved {
                 true => self.reserved(ino, slot, &values)?,
                 false => self.checksum(ino, slot, &values),
@@ -332,9 +336,8 @@ impl Checker<'_> {
         let features = &self.g.features;
         let wide = features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
         let huge = features.ro_compat.contains(RoCompat::HUGE_FILE);
-        let kind = FileKind::from_mode(raw.i_mode.get());
-        let small = matches!(kind, Some(FileKind::Directory | FileKind::Symlink));
-        let large = !small || features.incompat.contains(Incompat::LARGEDIR);
+        let regular = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Regular);
+        let large = regular || features.incompat.contains(Incompat::LARGEDIR);
         let fields = [
             ("i_faddr", raw.i_obso_faddr.get(), false),
             ("i_size_high", raw.i_size_high.get(), large),

@@ -278,6 +278,10 @@ impl Checker<'_> {
                 }
             }
         }
+        if !map.sizes().contains(&values.size) {
+            let detail = format!("{} bytes do not hold what it maps", values.size);
+            self.findings.add(Rule::ResizeInode, at, detail);
+        }
         let sectors = map.sectors(&self.g);
         if values.blocks != sectors {
             let detail = format!("{} sectors of 512 bytes, counted {sectors}", values.blocks);

@@ -68,6 +68,15 @@ impl ResizeMap {
         (1 + self.reserved * (1 + self.copies.len() as u64)) * g.cluster_sectors()
     }
 
+    /// The sizes that the inode may have, in bytes: what it maps lies before the end.
+    pub fn sizes(&self) -> std::ops::RangeInclusive<u64> {
+        let (per, block) = (self.block_size as u64 / 4, self.block_size as u64);
+        let slots = (0..self.reserved).map(|index| (self.descs + index) % per);
+        let mapped = |slot: u64| 12 + per + slot * per + self.copies.len() as u64;
+        let least = slots.max().filter(|_| !self.copies.is_empty()).map_or(0, mapped);
+        least * block..=(12 + per + per * per + per * per * per) * block
+    }
+
     /// The size that the inode has, in bytes: up to the last triple indirect block.
     pub fn size(&self) -> u64 {
         let per = self.block_size as u64 / 4;

@@ -363,10 +363,9 @@ impl Fs<'_> {
         witnessed: bool,
     ) -> Result<(), DeviceError> {
         let (Some(kind), 0) = (values.kind(), values.dtime) else {
-            let listed = (1..=self.g.inodes_count).contains(&values.dtime);
             if values.mode != 0 && values.dtime == 0 {
                 self.bury(ino, "a mode without links or time of deletion")?;
-            } else if listed {
+            } else if values.names_orphan(&self.g) {
                 self.bury(ino, "its time of deletion is a number on no list of orphans")?;
             }
             return Ok(());

@@ -209,6 +209,7 @@ impl Fs<'_> {
         if values.kind() != Some(FileKind::Regular)
             || values.links != 1
             || wrong && values.size == 0
+            || !map.sizes().contains(&values.size)
         {
             fixed.mode = FileKind::Regular.mode_bits() | 0o600;
             fixed.links = 1;

@@ -28,11 +28,12 @@ impl Fs<'_> {
         let children = self.children();
         let size = u64::from(self.g.block_size);
         for ino in self.inodes.keys().copied().collect::<Vec<u32>>() {
-            if ino == RESIZE_INO || ino < self.g.first_ino && self.inodes[&ino].links == 0 {
-                continue;
-            }
-            if self.inodes[&ino].rewrite {
+            let unused = ino < self.g.first_ino && self.inodes[&ino].links == 0;
+            if self.inodes[&ino].rewrite && ino != RESIZE_INO {
                 self.store_map(ino)?;
+            }
+            if ino == RESIZE_INO || unused {
+                continue;
             }
             let links = self.links_of(ino, &children);
             let inode = &self.inodes[&ino];

@@ -109,18 +109,24 @@ impl Fs<'_> {
     ) -> Result<Option<InodeChunk>, DeviceError> {
         let per_block = self.g.inodes_per_block();
         let sparse = self.g.features.sparse();
-        let (mut present, mut sure) = (0u64, 0);
-        for index in 0..self.g.chunks.blocks {
-            let block = first + index;
-            let holds = if block < end { self.holds(ag, block)? } else { Holds::Other };
-            let group = &self.groups[ag as usize];
-            let blind = group.free.is_none() && group.inode_runs.is_none();
+        let mut all = Vec::new();
+        for block in first..first + self.g.chunks.blocks {
+            all.push(if block < end { self.holds(ag, block)? } else { Holds::Other });
+        }
+        let group = &self.groups[ag as usize];
+        let blind = group.free.is_none() && group.inode_runs.is_none();
+        let sure = all.iter().filter(|&&holds| holds == Holds::Inodes).count() as u32;
+        // Holes have whole units.
+        let unit = self.g.chunks.sparse_align.max(1) as usize;
+        let mut present = 0u64;
+        for (index, holds) in (0..).zip(&all) {
+            let start = index as usize / unit * unit;
+            let beside = &all[start..all.len().min(start + unit)];
             let there = match holds {
                 Holds::Inodes => true,
                 Holds::Other => false,
-                Holds::Unknown => !sparse || !blind,
+                Holds::Unknown => !sparse || !blind || beside.contains(&Holds::Inodes),
             };
-            sure += u32::from(holds == Holds::Inodes);
             if there {
                 let bits = u64::MAX >> (64 - per_block.min(64));
                 present |= bits << (index * per_block).min(63);
@@ -151,7 +157,11 @@ impl Fs<'_> {
         if foreign || self.in_log(ag, block) {
             return Ok(Holds::Other);
         }
-        let data = self.view.read(self.g.linear(AgBlock { ag, block }))?;
+        let here = self.g.linear(AgBlock { ag, block });
+        let data = match self.strays.get(&here) {
+            Some(stray) => stray.clone(),
+            None => self.view.read(here)?,
+        };
         let first = self.g.block_agino(block);
         let slots = data.chunks_exact(self.g.inode_size as usize).enumerate();
         let fits = slots.filter(|(index, slot)| {

@@ -241,11 +241,12 @@ pub fn open(mut view: View<'_>, purpose: Purpose) -> Result<Fs<'_>, RepairError>
         .map_err(|corrupt| RepairError::Hopeless(corrupt.to_string()))?;
     refuse(&g, &view, purpose)?;
     view.set_block_size(g.block_size);
+    let first = view.read(0)?;
     if !findings.is_empty() {
         view.write_bytes(0, &sector)?;
     }
     let raw = *RawSuper::view(&sector).expect("a sector holds it");
-    Ok(Fs {
+    let mut fs = Fs {
         view,
         findings,
         g,
@@ -262,7 +263,10 @@ pub fn open(mut view: View<'_>, purpose: Purpose) -> Result<Fs<'_>, RepairError>
         log_emptied: false,
         newest_cycle: 1,
         memory: None,
-    })
+    };
+    // Another block may lie there.
+    fs.notice_stray(0, &first);
+    Ok(fs)
 }
 
 impl Fs<'_> {

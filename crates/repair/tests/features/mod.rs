@@ -220,7 +220,7 @@ fn fields_that_were_passed_over_are_repaired() {
     let (device, before) = of("ext4-1k");
     let names = ["deep0/empty0", "deep0/empty1", "fifo", "fast", "slow"];
     let [sized, indexed, fifo, fast, slow] = names.map(|name| ino_of(&device, name));
-    for ino in [sized, fast, slow] {
+    for ino in [sized, fast, slow, fifo] {
         set_word(&device, ino, 0x6e, 0x40);
     }
     change(&device, indexed, |values, _| values.flags |= InodeFlags::INDEX);

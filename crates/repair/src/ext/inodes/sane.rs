@@ -423,8 +423,7 @@ impl Fs<'_> {
         let wide = self.g.features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
         let huge = self.g.features.ro_compat.contains(RoCompat::HUGE_FILE);
         let large = self.g.features.incompat.contains(Incompat::LARGEDIR);
-        let small = matches!(values.kind(), Some(FileKind::Directory | FileKind::Symlink));
-        let size_high = small && !large;
+        let size_high = values.kind() != Some(FileKind::Regular) && !large;
         let stray = half(0x76) != 0 && !wide
             || half(0x74) != 0 && !huge
             || half(SIZE_HIGH) | half(SIZE_HIGH + 2) != 0 && size_high;
