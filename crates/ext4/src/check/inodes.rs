@@ -252,20 +252,7 @@ impl Checker<'_> {
             return Ok(());
         }
         if values.links == 0 && !orphan {
-            // Deleted, or never used. Reserved inodes without links may have blocks (bad blocks).
-            if values.mode != 0 && values.dtime == 0 && !reserved {
-                let detail = format!("mode {:#o} without links or time of deletion", values.mode);
-                self.findings.add(Rule::InodeDtime, at, detail);
-            }
-            if values.names_orphan(&self.g) {
-                let detail = format!("time of deletion {}: on no list of orphans", values.dtime);
-                self.findings.add(Rule::InodeDtime, at, detail);
-            }
-            match reserved {
-                true => self.reserved(ino, slot, &values)?,
-                false => self.checksum(ino, slot, &values),
-            }
-            return Ok(());
+            return self.without_links(ino, slot, &values, reserved);
         }
         self.checksum(ino, slot, &values);
         let info = self.inodes.get_mut(ino);
@@ -307,6 +294,32 @@ impl Checker<'_> {
             None => {
                 self.findings.corrupt(&CorruptKind::InodeMode { mode: values.mode }.at(at));
                 self.blocks_unknown = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// An inode that is deleted, or was never used. Reserved ones may have blocks (bad blocks).
+    fn without_links(
+        &mut self,
+        ino: u32,
+        slot: &[u8],
+        values: &InodeValues,
+        reserved: bool,
+    ) -> Result<(), DeviceError> {
+        let at = At::Inode(Ino(ino.into()));
+        if values.mode != 0 && values.dtime == 0 && !reserved {
+            let detail = format!("mode {:#o} without links or time of deletion", values.mode);
+            self.findings.add(Rule::InodeDtime, at, detail);
+        }
+        if values.names_orphan(&self.g) {
+            let detail = format!("time of deletion {}: on no list of orphans", values.dtime);
+            self.findings.add(Rule::InodeDtime, at, detail);
+        }
+        match reserved {
+            true => self.reserved(ino, slot, values),
+            false => {
+                self.checksum(ino, slot, values);
                 Ok(())
             }
         }

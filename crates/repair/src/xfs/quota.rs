@@ -64,6 +64,10 @@ impl Fs<'_> {
         let flags = QuotaFlags::of(&self.raw).difference(QuotaFlags::all_of(kind));
         self.raw.set_quota_ino(kind, xfs::format::NULL64);
         self.raw.sb_qflags.set(flags.bits());
+        if Kind::ALL.iter().all(|&kind| self.raw.quota_ino(kind).is_none()) {
+            self.raw = self.raw.without_quota();
+            self.raw.sb_versionnum.set(self.raw.sb_versionnum.get() & !Version::QUOTA.bits());
+        }
         self.write_super()?;
         let (detail, action) = (format!("{}: {why}", kind.name()), "end their quota");
         self.note(lossy(Rule::QuotaFile, At::Super(0), detail, action, "their limits"));
