@@ -78,10 +78,14 @@ impl Fs<'_> {
         let align = self.g.chunks.align.max(1);
         let mut block = self.g.header_blocks();
         let end = self.g.ag_length(ag);
+        // A large block holds several chunks.
+        let several = (self.g.inodes_per_block() / 64).max(1);
         while block < end {
             let start = self.g.block_agino(block);
             let before = chunks.range(..=start).next_back();
-            if let Some((&first, _)) = before.filter(|(first, _)| start - **first < 64) {
+            if let Some((&first, _)) = before.filter(|(first, _)| start - **first < 64)
+                && (1..several).all(|index| chunks.contains_key(&(start + 64 * index)))
+            {
                 block = self.g.agino_block(first) + per_chunk;
                 continue;
             }
@@ -93,7 +97,10 @@ impl Fs<'_> {
             let first = if align > per_chunk { block - block % per_chunk } else { first };
             let chunk = self.chunk_at(ag, first, end)?;
             if let Some(chunk) = chunk.filter(|chunk| self.chunk_possible(ag, chunk)) {
-                chunks.insert(chunk.start, chunk);
+                for index in 0..several {
+                    let start = chunk.start + 64 * index;
+                    chunks.entry(start).or_insert(InodeChunk { start, ..chunk });
+                }
             }
             block = (first + per_chunk).max(block + 1);
         }

@@ -61,8 +61,13 @@ impl Fs<'_> {
             list.push(special(log.block, self.g.log_blocks, owner::LOG));
         }
         let per_block = self.g.inodes_per_block();
+        let mut last = None;
         for chunk in &self.groups[ag as usize].chunks {
             let (holes, first) = (chunk.hole_mask(), self.g.agino_block(chunk.start));
+            // A large block holds several chunks.
+            if last.replace(first) == Some(first) {
+                continue;
+            }
             for index in 0..self.g.chunks.blocks {
                 if holes >> (index * per_block).min(63) & 1 == 0 {
                     list.push(special(first + index, 1, owner::INODES));

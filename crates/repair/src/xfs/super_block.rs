@@ -193,7 +193,7 @@ fn refuse(g: &Geometry, view: &View<'_>, purpose: Purpose) -> Result<(), RepairE
         return Err(RepairError::Feature("metadir".into()));
     }
     let sizes = match purpose {
-        Purpose::Repair => 1024..=4096,
+        Purpose::Repair => 1024..=65536,
         Purpose::Move => 1024..=16384,
     };
     if !sizes.contains(&g.block_size) {

@@ -83,6 +83,8 @@ pub const KINDS: &[Kind] = &[
         log_mib: 16,
         quota: true,
     },
+    Kind { name: "xfs-16k", block: 16384, compat: "6.12", rmapbt: true, log_mib: 24, quota: false },
+    Kind { name: "xfs-64k", block: 65536, compat: "7.2", rmapbt: true, log_mib: 0, quota: false },
     Kind {
         name: "xfs-quota-1k",
         block: 1024,
@@ -103,7 +105,7 @@ fn mount_with(
     quota: QuotaMode,
 ) -> Result<Arc<Xfs>, xfs::MountError> {
     let queue = queue(cx, device);
-    let config = PageCacheConfig { folio_size: 16384, ..PageCacheConfig::with_limit(32 << 20) };
+    let config = PageCacheConfig { folio_size: 65536, ..PageCacheConfig::with_limit(32 << 20) };
     let pages = PageCache::new(cx.runtime(), config);
     let options = MountOptions { read_only: false, quota, ..MountOptions::default() };
     Xfs::mount(cx, &queue, &pages, options)
@@ -111,7 +113,11 @@ fn mount_with(
 
 impl Kind {
     fn empty(&self, cx: &mut Cx) -> Arc<MemoryDevice> {
-        let device = Arc::new(MemoryDevice::new(64 << 20));
+        if self.block > 16384 {
+            return self.of_mkfs();
+        }
+        let bytes = if self.block > 4096 { 160 << 20 } else { 64 << 20 };
+        let device = Arc::new(MemoryDevice::new(bytes));
         let options = MkfsOptions {
             block_size: self.block,
             ag_count: Some(3),
@@ -123,6 +129,16 @@ impl Kind {
         let queue = queue(cx, device.clone());
         xfs::mkfs(cx, &queue, &options).unwrap_or_else(|e| panic!("mkfs of {self:?}: {e}"));
         device
+    }
+
+    /// An image of the newest mkfs.xfs.
+    fn of_mkfs(&self) -> Arc<MemoryDevice> {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(512 << 20).expect("a size");
+        let block = format!("size={}", self.block);
+        let output = testkit::newest::run("mkfs.xfs", &[&"-q", &"-f", &"-b", &block, &file.path()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Arc::new(testkit::image::load(file.path()))
     }
 
     /// A sound image with one of everything.
