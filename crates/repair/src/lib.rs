@@ -47,6 +47,7 @@ mod xfs;
 
 use std::sync::Arc;
 
+use ::xfs::mount::options::BesideDevice;
 use block::{DeviceError, Queue};
 use rt::{Cx, Meter};
 
@@ -70,10 +71,13 @@ pub enum RepairError {
     Feature(String),
     /// A log that is not replayed here: the undo file of a repair holds blocks of one device.
     #[error(
-        "its journal, on a device of its own, is not empty: replay it first (iopath replay -o \
-             journal_path=DEVICE)"
+        "its log, on a device of its own, is not empty: replay it first (iopath replay -o \
+             journal_path=DEVICE, of XFS -o logdev=DEVICE)"
     )]
     ExternalLog,
+    /// The device of an external log of XFS is not known: it must be empty.
+    #[error("it has an external log, which must be empty: name its device (-o logdev=DEVICE)")]
+    LogDevice,
     /// The file system is larger than its device.
     #[error("the file system has {bytes} bytes, the device {device_bytes}: it was cut short")]
     CutShort {
@@ -100,6 +104,8 @@ pub enum RepairError {
 pub struct PlanOptions {
     /// A log of XFS that cannot be replayed is made empty; else there is no plan.
     pub zero_log: bool,
+    /// The device of an external log of XFS.
+    pub log: Option<BesideDevice>,
     /// The most memory; None: as much as it takes. Where the damage takes more, there is no plan.
     pub memory: Option<u64>,
     /// Counts what is done. Checks and rounds of passes follow each other, each from its

@@ -127,7 +127,7 @@ pub fn plan(
 ) -> Result<Plan, RepairError> {
     let mut view = View::new(cx, queue);
     view.meter = options.meter.clone();
-    let mut fs = Fs::open(view, options.zero_log)?;
+    let mut fs = Fs::open(view, options)?;
     fs.memory = options.memory;
     if fs.log_emptied {
         fs.heal()?;
@@ -203,10 +203,10 @@ fn lossy(
 
 impl<'a> Fs<'a> {
     /// The superblock, restored where it must be, and the log recovered.
-    fn open(view: View<'a>, zero_log: bool) -> Result<Fs<'a>, RepairError> {
+    fn open(view: View<'a>, options: &PlanOptions) -> Result<Fs<'a>, RepairError> {
         let mut fs = super_block::open(view, Purpose::Repair)?;
         fs.note_cycle(fs.raw.sb_lsn.get());
-        fs.recover_log(zero_log)?;
+        fs.recover_log(options.zero_log, options.log.as_ref())?;
         fs.reread()?;
         Ok(fs)
     }

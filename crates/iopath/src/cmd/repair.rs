@@ -12,9 +12,10 @@ use repair::undo::{self, State, UndoFile};
 use repair::{Finding, Plan, PlanOptions};
 use serde_json::json;
 
-use crate::app::App;
+use crate::app::{App, BesideWord};
 use crate::cmd::check::{CLEAN, ERRORS_LEFT};
 use crate::cmd::undoable;
+use crate::session::open_beside;
 use crate::storage::Storage;
 use crate::target::{Target, TargetPath};
 
@@ -80,7 +81,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         _ => true,
     };
     let (zero_log, memory) = (options.zero_log, options.memory);
-    let plan_options = PlanOptions { zero_log, memory, meter: progress.meter() };
+    let log = open_beside(app, BesideWord::Log, false)?;
+    let plan_options = PlanOptions { zero_log, log, memory, meter: progress.meter() };
     let plan = repair::plan_with(app.cx, &storage.queue, plan_options, &mut decide);
     progress.finish();
     let plan = plan.with_context(|| target.to_string())?;

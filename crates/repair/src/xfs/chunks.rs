@@ -154,7 +154,10 @@ impl Fs<'_> {
 
     fn in_log(&self, ag: u32, block: u32) -> bool {
         let log = self.g.split(self.g.log_start);
-        ag == log.ag && block >= log.block && block - log.block < self.g.log_blocks
+        !self.g.features.external_log
+            && ag == log.ag
+            && block >= log.block
+            && block - log.block < self.g.log_blocks
     }
 
     /// What a block holds, by what the group says and by its content.

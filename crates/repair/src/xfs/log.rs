@@ -7,6 +7,7 @@ use xfs::format::At;
 use xfs::format::log::LOG_BLOCK;
 use xfs::log::{LogError, LogGeometry, recovery};
 use xfs::mkfs::unmount_record;
+use xfs::mount::options::BesideDevice;
 
 use super::{Fs, lossy, safe};
 use crate::RepairError;
@@ -28,7 +29,14 @@ impl Fs<'_> {
     ///
     /// # Errors
     /// It cannot be: nothing is planned then.
-    pub fn recover_log(&mut self, zero_log: bool) -> Result<(), RepairError> {
+    pub fn recover_log(
+        &mut self,
+        zero_log: bool,
+        beside: Option<&BesideDevice>,
+    ) -> Result<(), RepairError> {
+        if self.g.features.external_log {
+            return self.ensure_empty(beside);
+        }
         match self.replay() {
             Err(RepairError::Hopeless(why)) if zero_log => {
                 self.log_emptied = true;
@@ -43,6 +51,16 @@ impl Fs<'_> {
                 Err(RepairError::Hopeless(format!("{why}; {hint}")))
             }
             other => other,
+        }
+    }
+
+    /// The undo file of a repair holds blocks of one device: an external log must be empty.
+    fn ensure_empty(&mut self, log: Option<&BesideDevice>) -> Result<(), RepairError> {
+        let log = &log.ok_or(RepairError::LogDevice)?.0;
+        let found = recovery::find(self.view.cx(), log, LogGeometry::of(&self.g));
+        match found.map_err(hopeless)?.clean {
+            true => Ok(()),
+            false => Err(RepairError::ExternalLog),
         }
     }
 

@@ -57,7 +57,7 @@ impl Fs<'_> {
         let special = |start, len, owner| Rmap { start, len, owner, offset: 0 };
         let mut list = vec![special(0, self.g.header_blocks(), owner::FS)];
         let log = self.g.split(self.g.log_start);
-        if ag == log.ag {
+        if ag == log.ag && !self.g.features.external_log {
             list.push(special(log.block, self.g.log_blocks, owner::LOG));
         }
         let per_block = self.g.inodes_per_block();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use block::DeviceError;
 use xfs::Rule;
-use xfs::format::features::{Access, Incompat, Version};
+use xfs::format::features::{Access, Beside, Incompat, Version};
 use xfs::format::super_block::{IN_PROGRESS, MAGIC};
 use xfs::format::{AgHeader, At, Geometry, Kind, NULL64, RawSuper, verifier};
 use zerocopy::IntoBytes;
@@ -184,7 +184,8 @@ fn unmarked(raw: &RawSuper) -> Vec<u8> {
 
 /// Refuses what cannot be kept right, by name.
 fn refuse(g: &Geometry, view: &View<'_>, purpose: Purpose) -> Result<(), RepairError> {
-    let (access, reasons) = g.features.access();
+    let log = purpose == Purpose::Repair;
+    let (access, reasons) = g.features.access_beside(Beside { log, ..Beside::default() });
     if access != Access::ReadWrite {
         let name = reasons.first().map_or("a feature", |reason| reason.name.as_str());
         return Err(RepairError::Feature(name.to_string()));

@@ -23,9 +23,9 @@ use xfs::format::{AgBlock, At, Extent, Kind, time, verifier};
 
 use super::Fs;
 use super::forks::Which;
-use crate::RepairError;
 use crate::undelete::{Deleted, Deletions, path_of};
 use crate::view::View;
+use crate::{PlanOptions, RepairError};
 
 mod history;
 mod stale;
@@ -58,7 +58,8 @@ struct Freed {
 /// # Errors
 /// See [`RepairError`].
 pub fn deleted(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Deletions, RepairError> {
-    let mut fs = Fs::open(View::new(cx, queue), true)?;
+    let options = PlanOptions { zero_log: true, ..PlanOptions::default() };
+    let mut fs = Fs::open(View::new(cx, queue), &options)?;
     fs.read_groups()?;
     fs.find_chunks()?;
     fs.read_inodes()?;

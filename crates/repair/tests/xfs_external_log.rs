@@ -1,0 +1,112 @@
+//! XFS with a log on a device of its own: repaired where that log is empty.
+
+mod support;
+mod xfs_support;
+
+use std::sync::Arc;
+
+use base::Rng;
+use device::MemoryDevice;
+use repair::{Plan, PlanOptions, RepairError};
+use rt::Cx;
+use support::{apply, queue};
+use testkit::campaign::seeds;
+use vfs::FileSystem;
+use xfs::mkfs::{Devices, mkfs_beside};
+use xfs::mount::options::BesideDevice;
+use xfs::{MkfsOptions, MountOptions, Xfs};
+use xfs_support::{damage, geometry, metadata, populate};
+
+const BLOCK: u32 = 4096;
+const LOG: u64 = 12 << 20;
+
+fn mount(cx: &mut Cx, data: &Arc<MemoryDevice>, log: &Arc<MemoryDevice>) -> Arc<Xfs> {
+    let [data, log] = [data, log].map(|device| queue(cx, device.clone()));
+    let pages = cache::PageCache::new(cx.runtime(), cache::PageCacheConfig::with_limit(32 << 20));
+    let log = Some(BesideDevice(log));
+    let options = MountOptions { read_only: false, log, ..MountOptions::default() };
+    Xfs::mount(cx, &data, &pages, options).expect("it is mounted")
+}
+
+/// An image with one of everything, and its log.
+fn image() -> [Arc<MemoryDevice>; 2] {
+    rt::testing::world(|cx| {
+        let devices = [64 << 20, LOG].map(|bytes| Arc::new(MemoryDevice::new(bytes)));
+        let options = MkfsOptions {
+            block_size: BLOCK,
+            ag_count: Some(3),
+            log_size: Some(LOG),
+            rmapbt: true,
+            ..MkfsOptions::compat("6.12").expect("a known kernel")
+        };
+        let [data, log] = devices.clone().map(|device| queue(cx, device));
+        let beside = Devices { log: Some(&log), ..Devices::default() };
+        mkfs_beside(cx, &data, &beside, &options).expect("mkfs");
+        let fs = mount(cx, &devices[0], &devices[1]);
+        populate(cx, &fs, BLOCK.into());
+        fs.unmount(cx).expect("unmount");
+        devices
+    })
+}
+
+fn plan(data: &Arc<MemoryDevice>, log: Option<&Arc<MemoryDevice>>) -> Result<Plan, RepairError> {
+    rt::testing::world(|cx| {
+        let data = queue(cx, data.clone());
+        let log = log.map(|log| BesideDevice(queue(cx, log.clone())));
+        let options = PlanOptions { log, ..PlanOptions::default() };
+        repair::plan_with(cx, &data, options, &mut |_| true)
+    })
+}
+
+/// What the newest xfs_repair says of both devices.
+fn judged(data: &MemoryDevice, log: &MemoryDevice) -> Result<(), String> {
+    let files = [data, log].map(testkit::image::write_device);
+    let args: [&dyn AsRef<std::ffi::OsStr>; 4] = [&"-n", &"-l", &files[1].path(), &files[0].path()];
+    let output = testkit::newest::run("xfs_repair", &args);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(text) }
+}
+
+/// Damaged images are clean after one repair, a second one finds nothing, and their log is as it
+/// was.
+#[test]
+fn damaged_images_are_repaired_beside_their_log() {
+    let [base, log] = image();
+    judged(&base, &log).expect("a sound image");
+    let blocks = metadata(&base);
+    let mut repaired = 0;
+    for seed in seeds(24) {
+        let mut image = base.snapshot();
+        let g = geometry(&image).expect("a sound image");
+        let what = damage(&mut image, &blocks, &g, &mut Rng::new(seed, 77));
+        let device = Arc::new(MemoryDevice::from_image(&image));
+        let planned = plan(&device, Some(&log)).unwrap_or_else(|e| panic!("{seed}: {what}: {e}"));
+        assert_eq!(planned.left, [""; 0], "{seed}: {what}");
+        repaired += u32::from(!planned.is_clean());
+        let dir = tempfile::tempdir().expect("a directory");
+        let before = log.snapshot();
+        apply(&(device.clone() as _), &planned, dir.path());
+        judged(&device, &log).unwrap_or_else(|text| panic!("{seed}: {what}: {text}"));
+        assert!(plan(&device, Some(&log)).expect("a plan").is_clean(), "{seed}: {what}");
+        assert_eq!(log.snapshot(), before, "{seed}: {what}");
+    }
+    assert!(repaired > 10, "{repaired}");
+}
+
+/// Without the log's device, or where it holds changes, there is no plan.
+#[test]
+fn an_external_log_must_be_there_and_empty() {
+    let [data, log] = image();
+    let refused = plan(&data, None).expect_err("the log may hold anything");
+    assert!(refused.to_string().contains("-o logdev=DEVICE"), "{refused}");
+    rt::testing::world(|cx| {
+        let fs = mount(cx, &data, &log);
+        let root = fs.root();
+        let made = testkit::content::create(cx, &*fs, root, "new");
+        fs.fsync(cx, made, false).expect("fsync");
+        let (data, log) = (data.fork(), log.fork());
+        let refused = plan(&Arc::new(data), Some(&Arc::new(log))).expect_err("it is not empty");
+        assert!(refused.to_string().contains("replay it first"), "{refused}");
+        fs.unmount(cx).expect("unmount");
+    });
+}
