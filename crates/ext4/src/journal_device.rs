@@ -175,6 +175,22 @@ impl JournalDevice {
         self.set_users(cx, |users| *users = vec![uuid])
     }
 
+    /// The journal's user has another UUID; durable. Nothing to do where that was done. May park.
+    ///
+    /// # Errors
+    /// As [`free_for`](JournalDevice::free_for).
+    pub fn rename(
+        &self,
+        cx: &mut Cx,
+        from: [u8; 16],
+        to: [u8; 16],
+    ) -> Result<(), JournalDeviceError> {
+        let users = self.facts(cx)?.users;
+        let known = if users.contains(&to) { to } else { from };
+        self.free_for(cx, Some(known))?;
+        self.set_users(cx, |users| *users = vec![to])
+    }
+
     /// Takes the file system with this UUID from the journal's users, if it is one; durable. May
     /// park.
     ///

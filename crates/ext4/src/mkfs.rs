@@ -26,7 +26,7 @@ mod journal;
 mod place;
 mod shape;
 
-pub use shape::default_journal;
+pub use shape::{default_journal, default_orphan_file};
 
 /// Which of the three file systems: a set of default features.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -19,6 +19,7 @@ use crate::resize::place::Relayout;
 use crate::resize::{LayoutPlan, ResizePlan};
 use crate::volume::{EditError, Volume, refuse};
 
+mod files;
 mod journal;
 mod sums;
 mod unshare;
@@ -54,9 +55,18 @@ const PLAIN: [(&str, bool, bool); 11] = [
     ("sparse_super", false, false),
 ];
 
-/// What a change of the features needs beside the bits.
-const REWRITTEN: [&str; 5] =
-    ["metadata_csum", "uninit_bg", "metadata_csum_seed", "has_journal", "shared_blocks"];
+/// Features that need more than the bit: may they be set, and cleared?
+const REWRITTEN: [(&str, bool, bool); 9] = [
+    ("metadata_csum", true, true),
+    ("uninit_bg", true, true),
+    ("metadata_csum_seed", true, true),
+    ("has_journal", true, true),
+    ("shared_blocks", false, true),
+    ("quota", true, true),
+    ("project", true, true),
+    ("orphan_file", true, true),
+    ("resize_inode", false, true),
+];
 
 /// What is done where errors are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +119,9 @@ pub struct TuneOptions {
     /// The device of a new journal, into which the caller enters the file system afterwards:
     /// [`JournalDevice::enter`](ext4::JournalDevice::enter).
     pub external_journal: Option<ExternalJournal>,
+    /// The caller has the device of the external journal, and enters another UUID there afterwards:
+    /// [`JournalDevice::rename`](ext4::JournalDevice::rename).
+    pub journal_follows: bool,
 }
 
 /// Plans a change. Reads only; parks.
@@ -126,7 +139,7 @@ pub fn plan(
     features(&mut raw, &volume.g, options)?;
     let (old, new) = (volume.g.features, raw.features());
     if let Some(uuid) = options.uuid {
-        change_uuid(&mut raw, &volume.g, uuid)?;
+        change_uuid(&mut raw, &volume.g, uuid, options.journal_follows)?;
     }
     seed(&mut raw, &volume.g);
     raw.set_checksum();
@@ -140,6 +153,9 @@ pub fn plan(
     }
     let resum = g.checksums != volume.g.checksums || old.group_csum() != new.group_csum();
     let mut layout = Relayout::new(volume, raw, g);
+    if (old.compat - new.compat).contains(Compat::RESIZE_INODE) {
+        layout.drop_reserve()?;
+    }
     let journal = |features: &ext4::format::Features| features.compat.contains(Compat::HAS_JOURNAL);
     match (journal(&old), journal(&new)) {
         (true, false) => layout.drop_journal()?,
@@ -158,6 +174,7 @@ pub fn plan(
     if let Some(uuid) = options.uuid {
         layout.journal_uuid(uuid)?;
     }
+    layout.own_files(quota_kinds(&layout.v.g, &new, options))?;
     layout.finish()?;
     ResizePlan::of(layout).map(|plan| plan.layout)
 }
@@ -240,10 +257,8 @@ fn features(raw: &mut RawSuper, g: &Geometry, options: &TuneOptions) -> Result<(
         if is_set != clear {
             continue;
         }
-        let plain = PLAIN.iter().find(|row| row.0 == name);
-        let may = plain.is_some_and(|row| if clear { row.2 } else { row.1 });
-        let rewritten = REWRITTEN.contains(&name) && (clear || name != "shared_blocks");
-        if !may && !rewritten {
+        let row = PLAIN.iter().chain(&REWRITTEN).find(|row| row.0 == name);
+        if !row.is_some_and(|row| if clear { row.2 } else { row.1 }) {
             let done = if clear { "cleared" } else { "set" };
             return refuse(format!("feature {name} cannot be {done} here; see docs/tune.md"));
         }
@@ -252,6 +267,22 @@ fn features(raw: &mut RawSuper, g: &Geometry, options: &TuneOptions) -> Result<(
             // The groups keep sums, of the other form.
             features.ro_compat.set(RoCompat::GDT_CSUM, clear);
         }
+        // As tune2fs: projects are counted with quota alone.
+        match (name, clear) {
+            ("project", false) => features.ro_compat |= RoCompat::QUOTA,
+            ("quota", true) => features.ro_compat -= RoCompat::PROJECT,
+            ("project", true) if g.quota_inos[..2] == [0; 2] => {
+                features.ro_compat -= RoCompat::QUOTA;
+            }
+            _ => {}
+        }
+    }
+    let projects = features.ro_compat.contains(RoCompat::PROJECT);
+    if projects && g.inode_size < 256 {
+        return refuse("project needs inodes of 256 bytes: these have 128");
+    }
+    if !features.compat.contains(Compat::RESIZE_INODE) {
+        raw.s_reserved_gdt_blocks.set(0);
     }
     if features.metadata_csum() {
         // One form of checksums alone.
@@ -278,13 +309,30 @@ fn features(raw: &mut RawSuper, g: &Geometry, options: &TuneOptions) -> Result<(
     Ok(())
 }
 
+/// Which of users, groups and projects have a quota file afterwards.
+fn quota_kinds(g: &Geometry, new: &ext4::format::Features, options: &TuneOptions) -> [bool; 3] {
+    let quota = new.ro_compat.contains(RoCompat::QUOTA);
+    let projects = quota && new.ro_compat.contains(RoCompat::PROJECT);
+    let [mut user, mut group, _] = g.quota_inos.map(|ino| ino != 0 && quota);
+    let named = options.features.iter().any(|word| switch(word) == (false, "quota"));
+    if quota && named && !g.features.ro_compat.contains(RoCompat::QUOTA) {
+        (user, group) = (true, true);
+    }
+    [user, group, projects]
+}
+
 /// Another UUID.
-fn change_uuid(raw: &mut RawSuper, g: &Geometry, uuid: [u8; 16]) -> Result<(), EditError> {
+fn change_uuid(
+    raw: &mut RawSuper,
+    g: &Geometry,
+    uuid: [u8; 16],
+    journal_follows: bool,
+) -> Result<(), EditError> {
     let stable = ext4::format::features::find("stable_inodes").map(|row| (row.set, row.bit));
     if g.features.bits().any(|bit| Some(bit) == stable) {
         return refuse("stable_inodes forbids another UUID");
     }
-    if g.external_journal() {
+    if g.external_journal() && !journal_follows {
         return refuse("its journal lies on another device, whose list of users holds the UUID");
     }
     raw.s_uuid = uuid;

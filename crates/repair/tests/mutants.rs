@@ -30,11 +30,7 @@ fn e2fscks(image: &std::path::Path) -> Result<(), String> {
     if std::env::var("IOPATH_SEEDS").is_err() {
         return Ok(());
     }
-    let output = testkit::newest::run("e2fsck", &[&"-fn", &image]);
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("the newest: {}", String::from_utf8_lossy(&output.stdout))),
-    }
+    testkit::newest::e2fsck(image)
 }
 
 /// Repairs a mutant and has it judged.

@@ -134,7 +134,7 @@ fn is_shared(device: &MemoryDevice) -> bool {
 
 fn judged(device: &Arc<MemoryDevice>) {
     let file = testkit::image::write_device(device);
-    judge::e2fsck(file.path()).unwrap_or_else(|text| panic!("{text}"));
+    judge::both_e2fsck(file.path()).unwrap_or_else(|text| panic!("{text}"));
     assert_eq!(findings(device), [""; 0]);
 }
 

@@ -67,7 +67,7 @@ fn as_tune2fs(device: &Arc<MemoryDevice>, options: &TuneOptions, words: &[&str])
     let theirs = testkit::image::write_device(device);
     change(device, options).unwrap_or_else(|e| panic!("{words:?}: {e}"));
     let ours = testkit::image::write_device(device);
-    judge::e2fsck(ours.path()).unwrap_or_else(|text| panic!("{words:?}: {text}"));
+    judge::both_e2fsck(ours.path()).unwrap_or_else(|text| panic!("{words:?}: {text}"));
     assert!(manifest(device).expect("it is mounted") == before, "{words:?}: another tree");
     let mut args: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"-f"];
     args.extend(words.iter().map(|word| word as &dyn AsRef<std::ffi::OsStr>));
@@ -149,11 +149,71 @@ fn features_change_together() {
     // tune2fs 1.47.0 fails at this: e2fsck alone judges.
     change(&device, &several("has_journal,metadata_csum,has_journal")).expect("both");
     let on = testkit::image::write_device(&device);
-    judge::e2fsck(on.path()).unwrap_or_else(|text| panic!("{text}"));
+    judge::both_e2fsck(on.path()).unwrap_or_else(|text| panic!("{text}"));
     let features = geometry(&device).features;
     assert!(features.metadata_csum() && features.compat.contains(Compat::HAS_JOURNAL));
     let device = image("ext4", "^metadata_csum");
     as_tune2fs(&device, &feature("gdt_csum"), &["-O", "uninit_bg"]);
+}
+
+/// Goal: quota files come with what everybody uses, and go. Method: one kind after the other, on an
+/// image with owners, attributes and values in inodes of their own; e2fsck counts too.
+#[test]
+fn quota_comes_and_goes() {
+    for features in ["", "ea_inode,bigalloc"] {
+        let device = image("ext4", features);
+        for word in ["quota", "project", "^project", "^quota", "project", "^project"] {
+            as_tune2fs(&device, &feature(word), &["-O", word]);
+        }
+        as_tune2fs(&device, &feature("project"), &["-O", "project"]);
+        as_tune2fs(&device, &feature("^quota"), &["-O", "^quota"]);
+    }
+    let old = image("ext3", "^dir_index");
+    as_tune2fs(&old, &feature("quota"), &["-O", "quota"]);
+    let small = image("ext2", "");
+    let text = change(&small, &feature("project")).err().map(|error| error.to_string());
+    assert!(text.is_none_or(|text| text.contains("inodes of 256 bytes")));
+}
+
+/// Goal: the orphan file comes and goes. Method: with checksums and without.
+#[test]
+fn the_orphan_file_comes_and_goes() {
+    for features in ["^orphan_file", "^metadata_csum,^orphan_file"] {
+        let device = image("ext4", features);
+        as_tune2fs(&device, &feature("orphan_file"), &["-O", "orphan_file"]);
+        as_tune2fs(&device, &feature("^orphan_file"), &["-O", "^orphan_file"]);
+    }
+}
+
+/// Goal: the blocks that were kept for descriptors are free afterwards. Method: tune2fs, which
+/// leaves that to e2fsck, does the same.
+#[test]
+fn the_reserve_of_descriptors_goes() {
+    for features in ["resize_inode", "resize_inode,^metadata_csum,^uninit_bg"] {
+        let device = image("ext4", features);
+        let theirs = testkit::image::write_device(&device);
+        let before = manifest(&device).expect("it is mounted");
+        change(&device, &feature("^resize_inode")).expect("changed");
+        let ours = testkit::image::write_device(&device);
+        judge::both_e2fsck(ours.path()).unwrap_or_else(|text| panic!("{text}"));
+        assert!(manifest(&device).expect("it is mounted") == before, "another tree");
+        let path = theirs.path();
+        judge::run_ok("tune2fs", &[&"-f", &"-O", &"^resize_inode", &path]);
+        judge::run("e2fsck", &[&"-fy", &path]);
+        // That of e2fsck is a check, which begins a new count.
+        let same = |image: &Path| {
+            let lines = printed(image).into_iter();
+            lines.filter(|line| !line.starts_with("Mount count")).collect::<Vec<_>>()
+        };
+        assert_eq!(same(ours.path()), same(path));
+        let free = |image: &Path| {
+            let text = judge::run_ok("dumpe2fs", &[&"-h", &image]);
+            text.lines().find(|line| line.starts_with("Free blocks")).map(str::to_owned)
+        };
+        assert_eq!(free(ours.path()), free(path));
+        let text = change(&device, &feature("resize_inode")).expect_err("refused").to_string();
+        assert!(text.contains("resize_inode cannot be set"), "{text}");
+    }
 }
 
 fn geometry(device: &MemoryDevice) -> Geometry {

@@ -75,6 +75,15 @@ pub fn e2fsck(image: &Path) -> Result<(), String> {
     opinion("e2fsck", "-fn", image)
 }
 
+/// Asks `e2fsck -fn` about an image file, that of the host and the newest one.
+///
+/// # Errors
+/// All that the first one printed that does not exit with 0.
+pub fn both_e2fsck(image: &Path) -> Result<(), String> {
+    e2fsck(image)?;
+    crate::newest::e2fsck(image)
+}
+
 /// Asks `xfs_repair -n` about an image file, the newest one and, where it knows the image's
 /// features, that of the host; they change nothing.
 ///

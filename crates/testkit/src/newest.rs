@@ -66,13 +66,26 @@ pub fn run_ok(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
 /// All that xfs_repair printed, unless it exits with 0.
 pub fn xfs_repair(image: &Path) -> Result<(), String> {
     // Its threads that read ahead cost more than they save on images of tests.
-    let output = run("xfs_repair", &[&"-n", &"-P", &image]);
+    opinion("xfs_repair", "-nP", image)
+}
+
+/// Asks the newest `e2fsck -fn` about an image file; it changes nothing.
+///
+/// # Errors
+/// All that e2fsck printed, unless it exits with 0.
+pub fn e2fsck(image: &Path) -> Result<(), String> {
+    opinion("e2fsck", "-fn", image)
+}
+
+fn opinion(program: &str, flags: &str, image: &Path) -> Result<(), String> {
+    let output = run(program, &[&flags, &image]);
     if output.status.success() {
         return Ok(());
     }
     let (out, err) = (&output.stdout, &output.stderr);
     let (out, err) = (String::from_utf8_lossy(out), String::from_utf8_lossy(err));
-    Err(format!("newest xfs_repair -n {}: {}\n{out}{err}", image.display(), output.status))
+    let image = image.display();
+    Err(format!("newest {program} {flags} {image}: {}\n{out}{err}", output.status))
 }
 
 /// Makes a file system with the newest `mkfs.xfs`.

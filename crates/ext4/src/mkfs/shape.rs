@@ -78,7 +78,7 @@ fn fast_commit_blocks(blocks: u64) -> u32 {
 }
 
 /// Blocks of the orphan file that mke2fs gives a file system of so many blocks.
-fn default_orphan_file(blocks: u64) -> u32 {
+pub fn default_orphan_file(blocks: u64) -> u32 {
     match blocks {
         0..0x2_0000 => 32,
         0x2_0000..0x20_0000 => (blocks / 4096) as u32,

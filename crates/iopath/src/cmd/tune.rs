@@ -24,9 +24,10 @@ use crate::target::TargetPath;
 #[command(after_help = "\
 Features of XFS are bigtime, nrext64 and exchange; there is no way back. Of ext2, ext3 and ext4
 these are set and, with ^, cleared: metadata_csum, uninit_bg, metadata_csum_seed, has_journal,
-fast_commit; cleared: shared_blocks (files get copies of what they share); and set: dir_index,
-large_dir, ea_inode, encrypt, extent, large_file, huge_file, dir_nlink, stable_inodes. What changes
-goes through an undo file, as a repair does. Nobody may have it mounted.
+fast_commit, quota, project, orphan_file; cleared: shared_blocks (files get copies of what they
+share), resize_inode; and set: dir_index, large_dir, ea_inode, encrypt, extent, large_file,
+huge_file, dir_nlink, stable_inodes. What changes goes through an undo file, as a repair does.
+Nobody may have it mounted.
 
 Examples:
   iopath tune -L archive disk.img
@@ -154,6 +155,7 @@ impl Options {
             features,
             journal_bytes: self.journal_size.as_ref().and_then(JournalArg::size),
             external_journal: None,
+            journal_follows: false,
         }
     }
 }
@@ -167,33 +169,44 @@ fn tune_ext(
     let named = || storage.target.to_string();
     resize::make_clean(app, storage, true)?;
     let raw = ext_super(app, storage)?;
-    let old = left_journal(app, storage, &raw, options)?;
+    let beside = journal_of(app, storage, &raw, wanted)?;
     let new = match &options.journal_size {
         Some(journal) => journal.open(app, Some(raw.s_uuid))?,
         None => None,
     };
     let external_journal = new.as_ref().map(|journal| journal.facts);
-    let wanted = ext::TuneOptions { external_journal, ..wanted.clone() };
+    let journal_follows = beside.is_some();
+    let wanted = ext::TuneOptions { external_journal, journal_follows, ..wanted.clone() };
     let plan = ext::plan(app.cx, &storage.queue, &wanted).with_context(named)?;
     undoable::prepare(app, storage, &plan)?;
     undoable::carry_out(app, storage, &plan.plan, options.undo_file.as_deref())?;
-    if let Some(journal) = old {
-        journal.leave(app.cx, raw.s_uuid).context("the external journal")?;
+    let uuid = wanted.uuid.unwrap_or(raw.s_uuid);
+    if let Some(journal) = beside {
+        match removes_journal(&wanted) {
+            true => journal.leave(app.cx, raw.s_uuid),
+            false => journal.rename(app.cx, raw.s_uuid, uuid),
+        }
+        .context("the external journal")?;
     }
     if let Some(journal) = new {
-        journal.device.enter(app.cx, raw.s_uuid).context("the external journal")?;
+        journal.device.rename(app.cx, raw.s_uuid, uuid).context("the external journal")?;
     }
     Ok(())
 }
 
-/// The device of the external journal that goes: the file system's entry there goes too.
-fn left_journal(
+fn removes_journal(wanted: &ext::TuneOptions) -> bool {
+    wanted.features.iter().any(|word| word == "^has_journal")
+}
+
+/// The device of the external journal where the file system's entry there goes, or gets another
+/// UUID.
+fn journal_of(
     app: &mut App,
     storage: &Storage,
     raw: &RawSuper,
-    options: &Options,
+    wanted: &ext::TuneOptions,
 ) -> Result<Option<ext4::JournalDevice>> {
-    let goes = options.features.iter().any(|word| word == "^has_journal");
+    let goes = removes_journal(wanted) || wanted.uuid.is_some();
     let has = raw.features().compat.contains(Compat::HAS_JOURNAL);
     if !goes || !has || raw.s_journal_inum.get() != 0 {
         return Ok(None);
@@ -202,7 +215,7 @@ fn left_journal(
     let Some(device) = session::journal_beside(app, true)? else {
         bail!(
             "{}: its journal is {uuid}, on a device of its own: name that device by `-o \
-             journal_path=DEVICE`, so that its entry there goes",
+             journal_path=DEVICE`, so that its entry there follows",
             storage.target
         );
     };

@@ -59,6 +59,35 @@ impl Relayout<'_> {
         Ok(())
     }
 
+    /// Takes the first free number for a new inode.
+    ///
+    /// # Errors
+    /// None is free.
+    pub fn new_number(&mut self) -> Result<u32, EditError> {
+        Ok(self.free_number(self.g.first_ino - 1)? + 1)
+    }
+
+    /// Gives back the number of an inode that is no directory.
+    ///
+    /// # Errors
+    /// A damaged bitmap.
+    pub fn free_number_of(&mut self, ino: u32) -> Result<(), EditError> {
+        let per = self.g.inodes_per_group;
+        let (group, bit) = ((ino - 1) / per, (ino - 1) % per);
+        bitmap::clear(self.load_numbers(group)?, bit as usize);
+        self.descs[group as usize].free_inodes += 1;
+        Ok(())
+    }
+
+    /// The new inode bitmap of a group.
+    fn load_numbers(&mut self, group: u32) -> Result<&mut Vec<u8>, EditError> {
+        if !self.numbers.maps.contains_key(&group) {
+            let map = self.v.inode_bitmap(group)?;
+            self.numbers.maps.insert(group, map);
+        }
+        Ok(self.numbers.maps.get_mut(&group).expect("just read"))
+    }
+
     fn has_stable_inodes(&self) -> bool {
         let Some(&Feature { set, bit, .. }) = find("stable_inodes") else { return false };
         self.g.features.bits().any(|found| found == (set, bit))
@@ -70,11 +99,7 @@ impl Relayout<'_> {
         let mut index = from;
         while index < self.g.inodes_count {
             let (group, bit) = (index / per, index % per);
-            if !self.numbers.maps.contains_key(&group) {
-                let map = self.v.inode_bitmap(group)?;
-                self.numbers.maps.insert(group, map);
-            }
-            let map = self.numbers.maps.get_mut(&group).expect("just read");
+            let map = self.load_numbers(group)?;
             let Some(free) = bitmap::find_next_zero(map, bit as usize, per as usize) else {
                 index = (group + 1) * per;
                 continue;

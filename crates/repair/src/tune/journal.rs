@@ -1,18 +1,13 @@
 //! A journal that is made, or goes; its copy of the UUID.
 
 use base::Ino;
-use base::Timespec;
 use ext4::ExternalJournal;
 use ext4::format::extent::FileRun;
-use ext4::format::features::Incompat;
-use ext4::format::inode::EXTRA_SIZE;
 use ext4::format::super_block::JOURNAL_INO;
-use ext4::format::{FileKind, InodeFlags, InodeValues};
+use ext4::format::{InodeFlags, InodeValues};
 use jbd2::format::Superblock;
 
-use crate::map_build;
 use crate::resize::place::Relayout;
-use crate::resize::walk::Nodes;
 use crate::volume::{EditError, refuse};
 
 /// The fewest blocks of a journal.
@@ -33,17 +28,7 @@ impl Relayout<'_> {
         if ino != JOURNAL_INO {
             return refuse(format!("its journal is no inode {JOURNAL_INO}, but {ino}"));
         }
-        let mut slot = self.v.slot(ino)?;
-        let values = InodeValues::parse(&slot, Ino(ino.into()), &self.v.g)?;
-        let map = self.v.file_map(ino, &values)?;
-        let runs = map.runs.iter().map(|run| (run.start, run.len));
-        for (start, len) in runs.chain(map.nodes.iter().map(|&node| (node, 1))) {
-            self.maps.load_run(&mut self.v, start..start + len)?;
-            self.maps.clear(start..start + len);
-        }
-        slot.fill(0);
-        InodeValues::default().emit(&mut slot, Ino(ino.into()), &self.g);
-        self.put_slot(ino, &slot)?;
+        self.drop_file(ino)?;
         self.raw.forget_journal();
         Ok(())
     }
@@ -78,16 +63,7 @@ impl Relayout<'_> {
             let limit = self.v.raw.free_blocks() / 2;
             return refuse(format!("a journal of {len} blocks is not in {BLOCKS_MIN}..={limit}"));
         }
-        let mut runs: Vec<FileRun> = Vec::new();
-        let mut logical = 0;
-        while logical < len {
-            let Some((start, got)) = self.maps.take_some(&mut self.v, len - logical)? else {
-                return Err(EditError::NoRoom("no room for the journal".into()));
-            };
-            FileRun { logical, start, len: got, unwritten: false }.join(&mut runs);
-            self.zeroes.push((start, got));
-            logical += got;
-        }
+        let runs = self.take_runs(len, "the journal")?;
         // Its superblock belongs to the change, the rest is zeros that nobody sees yet.
         let mut log = vec![0; self.v.size()];
         let mut head = Superblock::new(self.g.block_size, len as u32, self.g.uuid);
@@ -95,43 +71,12 @@ impl Relayout<'_> {
         head.emit(&mut log);
         let first = runs[0].start;
         self.v.view.write(first, &log);
-        let zeroes = std::mem::take(&mut self.zeroes);
-        let cut = |(start, len): (u64, u64)| match start == first {
-            true => (start + 1, len - 1),
-            false => (start, len),
+        let cut = |run: &FileRun| match run.start == first {
+            true => (run.start + 1, run.len - 1),
+            false => (run.start, run.len),
         };
-        self.zeroes = zeroes.into_iter().map(cut).filter(|run| run.1 > 0).collect();
-        self.journal_inode(len, &runs)
-    }
-
-    fn journal_inode(&mut self, len: u64, runs: &[FileRun]) -> Result<(), EditError> {
-        let mut slot = self.v.slot(JOURNAL_INO)?;
-        let seed = self.seed(JOURNAL_INO, 0);
-        let extents = self.g.features.incompat.contains(Incompat::EXTENTS);
-        let mut store = Nodes::new(self);
-        let (block, nodes) = match extents {
-            true => map_build::extents(&mut store, seed, runs)?,
-            false => map_build::indirect(&mut store, runs)?,
-        };
-        let now = Timespec::from_secs(self.v.view.now().into());
-        let clusters = len.div_ceil(self.g.cluster_ratio.into()) + nodes.len() as u64;
-        let values = InodeValues {
-            mode: FileKind::Regular.mode_bits() | 0o600,
-            links: 1,
-            size: len * u64::from(self.g.block_size),
-            blocks: clusters * self.g.cluster_sectors(),
-            flags: if extents { InodeFlags::EXTENTS } else { InodeFlags::default() },
-            atime: now,
-            ctime: now,
-            mtime: now,
-            crtime: Some(now),
-            extra_isize: if self.g.inode_size > 128 { EXTRA_SIZE } else { 0 },
-            block,
-            ..InodeValues::default()
-        };
-        slot.fill(0);
-        values.emit(&mut slot, Ino(JOURNAL_INO.into()), &self.g);
-        self.put_slot(JOURNAL_INO, &slot)?;
+        self.zeroes.extend(runs.iter().map(cut).filter(|run| run.1 > 0));
+        let values = self.own_inode(JOURNAL_INO, len * size, InodeFlags::default(), &runs)?;
         self.raw.s_journal_inum.set(JOURNAL_INO);
         self.raw.keep_journal(&values);
         Ok(())

@@ -48,7 +48,7 @@ fn judged(device: &Arc<MemoryDevice>, what: &str) -> u64 {
     let image = device.snapshot();
     let g = geometry(&image);
     let end = (g.blocks_count * u64::from(g.block_size)) as usize;
-    judge::e2fsck(testkit::image::write(&image[..end]).path())
+    judge::both_e2fsck(testkit::image::write(&image[..end]).path())
         .unwrap_or_else(|text| panic!("{what}: {text}"));
     g.blocks_count
 }
@@ -96,7 +96,7 @@ fn in_use(sets: &[(&'static str, &str, &[&str])]) {
             assert!(large.iter().enumerate().all(|(at, byte)| *byte == (at >> 20) as u8));
             std::fs::write(kernel.path().join("the kernel's"), &large).expect("room");
             drop(kernel);
-            judge::e2fsck(file.path()).unwrap_or_else(|text| panic!("{what}: {text}"));
+            judge::both_e2fsck(file.path()).unwrap_or_else(|text| panic!("{what}: {text}"));
         }
         rt::testing::world(|cx| {
             let fs = mount(cx, device.clone()).expect("it is mounted");

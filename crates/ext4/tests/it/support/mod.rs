@@ -232,8 +232,7 @@ pub fn mount_as(
 pub fn judged(device: &MemoryDevice, what: &str) -> tempfile::NamedTempFile {
     use testkit::judge;
     let file = testkit::image::write_device(device);
-    judge::e2fsck(file.path()).unwrap_or_else(|message| panic!("{what}: {message}"));
-    testkit::newest::run_ok("e2fsck", &[&"-fn", &file.path()]);
+    judge::both_e2fsck(file.path()).unwrap_or_else(|message| panic!("{what}: {message}"));
     file
 }
 
