@@ -179,7 +179,7 @@ impl JournalDevice {
     ///
     /// # Errors
     /// As [`free_for`](JournalDevice::free_for).
-    pub fn rename(
+    pub fn replace_user(
         &self,
         cx: &mut Cx,
         from: [u8; 16],

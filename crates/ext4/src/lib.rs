@@ -55,7 +55,7 @@ pub use check::{check, check_counting, holders, memory};
 pub use ext4::Ext4;
 pub use journal_device::{JournalDevice, JournalDeviceError, JournalFacts};
 pub use mkfs::{ExternalJournal, FsType, MkfsError, MkfsOptions, MkfsReport, mkfs};
-pub use mount::{MountError, replay_fast_commits};
+pub use mount::{HURD, MountError, replay_fast_commits};
 pub use sb::bh_lru::{BhLru, transaction_blocks};
 pub use sb::legacy::LegacyLookups;
 pub use sb::mmp::Busy;

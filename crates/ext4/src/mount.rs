@@ -37,14 +37,18 @@ use crate::alloc::balloc::Group;
 use crate::bmap::map::State;
 use crate::evict;
 use crate::format::fast_commit::BadRecord;
-use crate::format::features::{Access, Compat, Incompat, RoCompat};
+use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, RawSuper, Unsupported};
-use crate::mount::read_super::join_super;
+use crate::mount::read_super::{check_features, join_super};
 use crate::quota::Quota;
 use crate::sb::SuperBlock;
 use crate::sb::mmp::Busy;
 use crate::sb::options::MountOptions;
+
+/// Why a file system of the Hurd is not written.
+pub const HURD: &str = "made for the GNU Hurd (creator OS 1): its translators and authors are not \
+                        supported for writing";
 
 /// Why a file system cannot be mounted.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -67,6 +71,9 @@ pub enum MountError {
     /// A way to mount that is not implemented.
     #[error("{0} is not supported")]
     Mode(&'static str),
+    /// Made for the GNU Hurd: it is read only.
+    #[error("{HURD}")]
+    Hurd,
     /// An old quota file cannot be used.
     #[error("quota file {0}")]
     QuotaFile(String),
@@ -101,9 +108,10 @@ impl MountError {
                 CorruptKind::SuperMagic { .. } => Errno::EINVAL,
                 _ => Errno::EFSCORRUPTED,
             },
-            MountError::Unsupported(_) | MountError::Mode(_) | MountError::QuotaFile(_) => {
-                Errno::EINVAL
-            }
+            MountError::Unsupported(_)
+            | MountError::Hurd
+            | MountError::Mode(_)
+            | MountError::QuotaFile(_) => Errno::EINVAL,
             MountError::Device(error) => error.to_errno(),
             MountError::FastCommit(_) => Errno::EFSCORRUPTED,
             MountError::Journal(_) => Errno::EFSCORRUPTED,
@@ -111,16 +119,6 @@ impl MountError {
             MountError::ReadOnlyDevice => Errno::EROFS,
             MountError::Errno(errno) => *errno,
         }
-    }
-}
-
-/// Whether the features allow the mount.
-pub(crate) fn check_features(geometry: &Geometry, read_only: bool) -> Result<(), MountError> {
-    let (access, reasons) = geometry.features.access();
-    let wanted = if read_only { Access::ReadOnly } else { Access::ReadWrite };
-    match reasons.into_iter().next() {
-        Some(reason) if access < wanted => Err(reason.into()),
-        _ => Ok(()),
     }
 }
 

@@ -120,7 +120,7 @@ pub struct TuneOptions {
     /// [`JournalDevice::enter`](ext4::JournalDevice::enter).
     pub external_journal: Option<ExternalJournal>,
     /// The caller has the device of the external journal, and enters another UUID there afterwards:
-    /// [`JournalDevice::rename`](ext4::JournalDevice::rename).
+    /// [`JournalDevice::replace_user`](ext4::JournalDevice::replace_user).
     pub journal_follows: bool,
 }
 

@@ -99,6 +99,9 @@ impl<'a> Volume<'a> {
         if access != Access::ReadWrite && !names.is_empty() {
             return refuse(names.join("; "));
         }
+        if self.g.hurd {
+            return refuse(ext4::HURD);
+        }
         let state = self.raw.s_state.get();
         if state & STATE_ERROR != 0 || state & STATE_CLEAN == 0 {
             return refuse("it is not clean, or errors are noted: check it, and repair it first");

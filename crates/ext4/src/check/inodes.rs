@@ -343,9 +343,27 @@ impl Checker<'_> {
         self.findings.counts().inodes_used += 1;
     }
 
-    /// What no feature of this file system gives a meaning: the fragment of old, and high halves.
+    /// The block of a file's translator is the file's.
+    fn translator(&mut self, ino: u32, slot: &[u8]) {
+        let block = InodeValues::translator_of(slot);
+        if block == 0 {
+            return;
+        }
+        if self.in_range(base::FsBlock(block), 1) {
+            self.claim(ino, block, 1);
+        } else {
+            let detail = format!("translator in block {block}");
+            self.findings.add(Rule::IndirectPlace, At::Inode(Ino(ino.into())), detail);
+        }
+    }
+
+    /// What no feature of this file system gives a meaning: the fragment of old, and high halves;
+    /// and what the Hurd gives one.
     fn unused_fields(&mut self, ino: u32, slot: &[u8]) {
         let Ok((raw, _)) = RawInode::ref_from_prefix(slot) else { return };
+        if self.g.hurd {
+            self.translator(ino, slot);
+        }
         let features = &self.g.features;
         let wide = features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
         let huge = features.ro_compat.contains(RoCompat::HUGE_FILE);
@@ -354,7 +372,7 @@ impl Checker<'_> {
         let fields = [
             ("i_faddr", raw.i_obso_faddr.get(), false),
             ("i_size_high", raw.i_size_high.get(), large),
-            ("i_file_acl_high", raw.l_i_file_acl_high.get().into(), wide),
+            ("i_file_acl_high", raw.l_i_file_acl_high.get().into(), wide || self.g.hurd),
             ("i_blocks_high", raw.l_i_blocks_high.get().into(), huge),
         ];
         for (name, value, used) in fields {
@@ -538,7 +556,8 @@ impl Checker<'_> {
     fn count_blocks(&mut self, ino: u32, values: &InodeValues, counted: u64) {
         let own = self.attributes.sectors(&self.g);
         let sectors = counted * u64::from(self.g.block_size / 512) + own;
-        if values.blocks != sectors {
+        // As e2fsck: what a translator adds there is not judged.
+        if values.blocks != sectors && !self.g.hurd {
             let detail = format!("{} sectors of 512 bytes, counted {sectors}", values.blocks);
             self.findings.add(Rule::InodeBlocks, At::Inode(Ino(ino.into())), detail);
         }

@@ -34,7 +34,7 @@ impl<'a> Dir<'a> {
     where
         'a: 'n,
     {
-        if self.layout.names == Names::Plain && self.encoding.is_none() {
+        if !self.layout.names.is_encrypted() && self.encoding.is_none() {
             return Ok(Sought { name: Cow::Borrowed(name), fold: None });
         }
         self.sought_otherwise(name)

@@ -17,11 +17,17 @@ use super::checksum::{
 };
 use super::hash::NameHash;
 
+mod data;
 mod hashed;
+mod in_inode;
 mod key;
 
 use hashed::HASHES_LEN;
 pub use hashed::{Names, set_hash};
+pub use in_inode::{
+    Dots, INLINE_HEAD, INLINE_RUNS, empty_inline, grow_inline, init_from_inline, inline_parent,
+    inline_range, inline_run, set_inline_parent,
+};
 pub use key::{Fold, Key};
 
 /// Bytes before the name.
@@ -145,7 +151,8 @@ pub struct Entry<'a> {
 /// Walks through the entries of a block, unused ones included. Ends early at a malformed one.
 pub fn entries(block: &[u8], layout: DirLayout) -> Entries<'_> {
     let hashed = layout.names == Names::Hashed;
-    Entries { block: &block[..layout.end().min(block.len())], offset: 0, hashed }
+    let types = data::type_mask(layout.names);
+    Entries { block: &block[..layout.end().min(block.len())], offset: 0, hashed, types }
 }
 
 /// The iterator of [`entries`].
@@ -153,6 +160,8 @@ pub struct Entries<'a> {
     block: &'a [u8],
     offset: usize,
     hashed: bool,
+    /// The bits of the type that say the type.
+    types: u8,
 }
 
 impl<'a> Iterator for Entries<'a> {
@@ -171,7 +180,7 @@ impl<'a> Iterator for Entries<'a> {
             offset: self.offset as u32,
             rec_len: rec_len as u32,
             ino: header.ino,
-            file_type: header.file_type,
+            file_type: header.file_type & self.types,
             name,
             hash: self.hash(name.len()),
         };
@@ -233,7 +242,7 @@ fn check_name(
         return Err(CorruptKind::DirEmptyName { offset });
     }
     let name = &block[at + HEADER_LEN..at + HEADER_LEN + name_len];
-    if layout.names != Names::Plain && name != b"." && name != b".." {
+    if layout.names.is_encrypted() && name != b"." && name != b".." {
         return match name_len < ENCRYPTED_MIN {
             true => Err(CorruptKind::DirNameEncrypted { offset, name_len: header.name_len }),
             false => Ok(()),
@@ -243,7 +252,10 @@ fn check_name(
     if name.iter().any(|&byte| byte == b'/' || byte == 0) {
         return Err(CorruptKind::DirNameByte { offset });
     }
-    if header.file_type > 7 {
+    if layout.names == Names::Data {
+        data::check_data(block, at, header)?;
+    }
+    if header.file_type & data::type_mask(layout.names) > 7 {
         return Err(CorruptKind::DirFileType { offset, file_type: header.file_type });
     }
     Ok(())
@@ -277,6 +289,10 @@ pub fn scan(block: &[u8], layout: DirLayout, key: &Key, need: usize) -> Scan {
         let found = find_by(block, layout, |entry| fold.is_of(key, entry));
         return Scan { found, room: room(block, layout, need) };
     }
+    if layout.names == Names::Data {
+        // Nothing is written there: room is not looked for.
+        return Scan { found: find(block, layout, key), room: None };
+    }
     scan_inner::<true>(block, layout, key, need)
 }
 
@@ -305,10 +321,13 @@ pub fn find_by(block: &[u8], layout: DirLayout, is: impl Fn(&Entry) -> bool) -> 
 
 /// Searches a block for a name.
 pub fn find(block: &[u8], layout: DirLayout, key: &Key) -> Option<FoundEntry> {
-    if let Some(fold) = key.fold {
-        return find_by(block, layout, |entry| fold.is_of(key, entry));
+    match key.fold {
+        Some(fold) => find_by(block, layout, |entry| fold.is_of(key, entry)),
+        None if layout.names == Names::Data => {
+            find_by(block, layout, |entry| entry.name == key.name())
+        }
+        None => scan_inner::<false>(block, layout, key, 0).found,
     }
-    scan_inner::<false>(block, layout, key, 0).found
 }
 
 /// The bytes at `at`. A place of 32 bits cannot overflow when the length is added: one comparison
@@ -449,89 +468,6 @@ pub fn init_dots(block: &mut [u8], layout: DirLayout, ino: u32, parent: u32, dir
     put(block, layout, 0, dot, ino, directory_type, b".");
     put(block, layout, dot, layout.end() - dot, parent, directory_type, b"..");
     init_tail(block, layout);
-}
-
-/// The runs of entries of a directory whose entries lie in its inode.
-pub const INLINE_RUNS: usize = 2;
-/// Bytes of such a directory before its second run: the number of the directory above, and the
-/// first run.
-pub const INLINE_HEAD: usize = super::inode::BLOCK_AREA;
-/// Where the first run begins.
-const INLINE_FIRST: usize = 4;
-
-/// Where run `index` lies in a directory of `len` bytes, at least [`INLINE_HEAD`].
-pub fn inline_range(index: usize, len: usize) -> std::ops::Range<usize> {
-    if index == 0 { INLINE_FIRST..INLINE_HEAD } else { INLINE_HEAD..len }
-}
-
-/// Run `index` of a directory in its inode, for the functions that take a block.
-pub fn inline_run(bytes: &[u8], index: usize, filetype: bool) -> (&[u8], DirLayout) {
-    let run = &bytes[inline_range(index, bytes.len())];
-    let names = Names::Plain;
-    (run, DirLayout { block_size: run.len() as u32, checksum: false, filetype, names })
-}
-
-/// The directory above one in its inode.
-pub fn inline_parent(bytes: &[u8]) -> u32 {
-    u32_at(bytes, 0)
-}
-
-/// Changes the directory above.
-pub fn set_inline_parent(bytes: &mut [u8], parent: u32) {
-    bytes[..INLINE_FIRST].copy_from_slice(&parent.to_le_bytes());
-}
-
-/// The bytes of an empty directory in its inode.
-pub fn empty_inline(parent: u32) -> [u8; INLINE_HEAD] {
-    let mut bytes = [0; INLINE_HEAD];
-    set_inline_parent(&mut bytes, parent);
-    let rec_len = (INLINE_HEAD - INLINE_FIRST) as u16;
-    Header { ino: 0, rec_len, name_len: 0, file_type: 0 }.write(&mut bytes, INLINE_FIRST);
-    bytes
-}
-
-/// Makes the second run as long as an inode with room for `capacity` bytes allows, if it is
-/// shorter: what is new belongs to its last entry.
-pub fn grow_inline(bytes: &mut Vec<u8>, capacity: usize, filetype: bool) {
-    let old = bytes.len();
-    if capacity < old + entry_len(1) {
-        return;
-    }
-    let (run, layout) = inline_run(bytes, 1, filetype);
-    let last = entries(run, layout).last().map(|entry| entry.offset as usize);
-    bytes.resize(capacity, 0);
-    let at = INLINE_HEAD + last.unwrap_or(0);
-    let header = last.and_then(|_| Header::read(bytes, at));
-    let unused = Header { ino: 0, rec_len: 0, name_len: 0, file_type: 0 };
-    Header { rec_len: (capacity - at) as u16, ..header.unwrap_or(unused) }.write(bytes, at);
-}
-
-/// What `.` and `..` of a directory lead to.
-#[derive(Clone, Copy, Debug)]
-pub struct Dots {
-    /// The directory.
-    pub ino: u32,
-    /// The one above.
-    pub parent: u32,
-    /// The type of directories.
-    pub dir_type: u8,
-}
-
-/// Writes the first block of a directory whose entries lay in its inode: behind the dots they keep
-/// their distances.
-pub fn init_from_inline(block: &mut [u8], layout: DirLayout, dots: Dots, bytes: &[u8]) {
-    let Dots { ino, parent, dir_type } = dots;
-    init_dots(block, layout, ino, parent, dir_type);
-    let (dot, dot_dot) = (entry_len(1), entry_len(2));
-    let header = Header::read(block, dot).expect("just written");
-    Header { rec_len: dot_dot as u16, ..header }.write(block, dot);
-    let first = dot + dot_dot;
-    let moved = &bytes[INLINE_FIRST..];
-    block[first..first + moved.len()].copy_from_slice(moved);
-    let end = first + moved.len();
-    let last = entries(&block[..end], layout).last().expect("the dots are there").offset as usize;
-    let header = Header::read(block, last).expect("an entry");
-    Header { rec_len: (layout.end() - last) as u16, ..header }.write(block, last);
 }
 
 /// Writes entries one behind the other into an empty block; the last one gets the rest of the

@@ -100,6 +100,8 @@ bitflags::bitflags! {
         const FLEX_BG = 0x200;
         /// Large attribute values live in inodes.
         const EA_INODE = 0x400;
+        /// Entries of directories may have data behind their names (Lustre).
+        const DIRDATA = 0x1000;
         /// `s_checksum_seed` seeds checksums in place of the UUID.
         const CSUM_SEED = 0x2000;
         /// Directories beyond 2 GiB, hash trees of three levels.
@@ -184,7 +186,7 @@ pub const KNOWN: &[Feature] = &[
     row(I, 8, "mmp", ReadWrite),
     row(I, 9, "flex_bg", ReadWrite),
     row(I, 10, "ea_inode", ReadWrite),
-    row(I, 12, "dirdata", Refused),
+    row(I, 12, "dirdata", ReadOnly),
     row(I, 13, "metadata_csum_seed", ReadWrite),
     row(I, 14, "large_dir", ReadWrite),
     row(I, 15, "inline_data", ReadWrite),
@@ -329,12 +331,12 @@ mod tests {
         let mut features = Features::default();
         features.edit("has_journal,extent,64bit,metadata_csum").expect("known");
         assert_eq!(features.access(), (Access::ReadWrite, vec![]));
-        features.edit("shared_blocks,dirdata").expect("known");
+        features.edit("shared_blocks,compression").expect("known");
         let (access, reasons) = features.access();
         assert_eq!(access, Access::Refused);
-        assert_eq!(reasons[0].name, "dirdata");
+        assert_eq!(reasons[0].name, "compression");
         assert_eq!(reasons[1].name, "shared_blocks");
-        features.edit("^dirdata").expect("known");
+        features.edit("^compression").expect("known");
         assert_eq!(features.access().0, Access::ReadOnly);
     }
 

@@ -497,6 +497,11 @@ impl InodeValues {
         rest[..len].copy_from_slice(&extra.as_bytes()[..len]);
     }
 
+    /// The block with the translator of a file of the Hurd; 0 where it has none.
+    pub fn translator_of(slot: &[u8]) -> u64 {
+        super::checksum::u32_at(slot, 0x24).into()
+    }
+
     /// The generation that a slot holds, for its checksum's seed.
     pub fn generation_of(slot: &[u8]) -> u32 {
         super::checksum::u32_at(slot, 0x64)

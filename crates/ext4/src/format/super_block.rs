@@ -12,6 +12,8 @@ mod geometry;
 pub use errors::{NotedError, error_code};
 pub use geometry::{Geometry, HashVersion};
 
+/// `s_creator_os` of the GNU Hurd.
+pub const CREATOR_HURD: u32 = 1;
 /// Where the primary superblock begins, in bytes.
 pub const SUPER_OFFSET: u64 = 1024;
 /// Bytes of a superblock.

@@ -29,7 +29,7 @@ use crate::format::features::{Access, Compat, Incompat, RoCompat};
 use crate::format::super_block::{SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, RawSuper, checksum};
 use crate::journal_device::JournalDevice;
-use crate::mount::{MountError, Mounting, check_features};
+use crate::mount::{MountError, Mounting};
 use crate::sb::options::MountOptions;
 
 /// Reads the superblock from the device; `journal` is that of an external journal.
@@ -120,6 +120,27 @@ fn parse_super(bytes: &[u8], queue: &Queue) -> Result<(RawSuper, Geometry), Moun
         return Err(kind.at(At::Super(0)).into());
     }
     Ok((raw, geometry))
+}
+
+/// Whether the features allow the mount.
+pub(crate) fn check_features(geometry: &Geometry, read_only: bool) -> Result<(), MountError> {
+    check_dirdata(geometry)?;
+    let (access, reasons) = geometry.features.access();
+    let wanted = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+    match reasons.into_iter().next() {
+        Some(reason) if access < wanted => Err(reason.into()),
+        _ if geometry.hurd && !read_only => Err(MountError::Hurd),
+        _ => Ok(()),
+    }
+}
+
+/// Where data lie beside the names of these features nobody says.
+fn check_dirdata(geometry: &Geometry) -> Result<(), MountError> {
+    let others = Incompat::ENCRYPT | Incompat::CASEFOLD | Incompat::INLINE_DATA;
+    match geometry.dirdata() && geometry.features.incompat.intersects(others) {
+        true => Err(MountError::Mode("dirdata beside encrypt, casefold or inline_data")),
+        false => Ok(()),
+    }
 }
 
 /// What looks damaged may be the work of a feature that forbids reading, such as a journal

@@ -17,12 +17,12 @@ use jbd2::{FastCommits, Journal, JournalArea, JournalOptions};
 use rt::Cx;
 
 use super::fast_commit::Replay;
-use super::{MountError, Mounting, check_features};
+use super::{MountError, Mounting};
 use crate::Ext4;
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::super_block::SUPER_SIZE;
 use crate::journal_device::JournalDevice;
-use crate::mount::read_super::{join_super, pages_for, read_super};
+use crate::mount::read_super::{check_features, join_super, pages_for, read_super};
 use crate::sb::options::MountOptions;
 
 /// Bytes of file pages that a replay may keep: it needs none.

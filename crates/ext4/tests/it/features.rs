@@ -220,6 +220,9 @@ fn row(feature: &Feature) -> String {
         }
         (Access::ReadWrite, false) => "the campaigns",
         (Access::ReadWrite, true) => "the campaigns; mke2fs's image against the kernel's mount",
+        (Access::ReadOnly, _) if feature.name == "dirdata" => {
+            "`dirdata`: entries with data behind their names, made by hand"
+        }
         (Access::ReadOnly, _) if feature.name == "shared_blocks" => {
             "bit set; debugfs's image: checked, resized, and parted by `tune`"
         }

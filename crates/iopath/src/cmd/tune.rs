@@ -184,12 +184,12 @@ fn tune_ext(
     if let Some(journal) = beside {
         match removes_journal(&wanted) {
             true => journal.leave(app.cx, raw.s_uuid),
-            false => journal.rename(app.cx, raw.s_uuid, uuid),
+            false => journal.replace_user(app.cx, raw.s_uuid, uuid),
         }
         .context("the external journal")?;
     }
     if let Some(journal) = new {
-        journal.device.rename(app.cx, raw.s_uuid, uuid).context("the external journal")?;
+        journal.device.replace_user(app.cx, raw.s_uuid, uuid).context("the external journal")?;
     }
     Ok(())
 }

@@ -104,7 +104,8 @@ fn the_device_of_a_journal_is_named() {
          dumpe2fs other | grep 'Journal users' && exit 1
          iopath tune -J device=other w.img; e2fsck -fn -j other w.img; dumpe2fs other
          new=5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a
-         iopath tune -U $new w.img && exit 1; iopath tune -U $new -o journal_path=log w.img && exit 1
+         iopath tune -U $new w.img && exit 1
+         iopath tune -U $new -o journal_path=log w.img && exit 1
          iopath tune -U $new -o journal_path=other w.img; e2fsck -fn -j other w.img
          dumpe2fs other | grep \"Journal users: *$new\"
          iopath cat -o journal_path=other w.img:/in >two; grep in two

@@ -62,6 +62,9 @@ pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, Re
         let names: Vec<String> = reasons.iter().map(ToString::to_string).collect();
         return Err(RepairError::Feature(names.join("; ")));
     }
+    if geometry.hurd {
+        return Err(RepairError::Feature(ext4::HURD.to_string()));
+    }
     view.set_block_size(geometry.block_size);
     if geometry.blocks_count > view.blocks() {
         let size = u64::from(geometry.block_size);

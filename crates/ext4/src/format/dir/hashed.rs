@@ -13,6 +13,8 @@ pub(super) const HASHES_LEN: usize = 8;
 pub enum Names {
     /// Themselves.
     Plain,
+    /// Themselves, with data behind some: the upper bits of the type say which (`dirdata`).
+    Data,
     /// Encrypted: they have at least 16 bytes, of any value.
     Encrypted,
     /// Encrypted, and their case is ignored: the hashes of the folded name, which do not follow
@@ -49,8 +51,14 @@ impl Geometry {
             block_size: self.block_size,
             checksum: self.checksums.metadata,
             filetype: self.features.incompat.contains(Incompat::FILETYPE),
-            names: Names::Plain,
+            names: self.names_of(Names::Plain),
         }
+    }
+
+    /// These, with data behind them where the file system has such.
+    #[inline]
+    pub fn names_of(&self, names: Names) -> Names {
+        if self.dirdata() && names == Names::Plain { Names::Data } else { names }
     }
 
     /// Does a directory with these flags ignore case?
@@ -62,11 +70,17 @@ impl Geometry {
     /// What the names of a directory with these flags are.
     #[inline]
     pub fn dir_names(&self, flags: InodeFlags) -> Names {
-        Names::of(flags.contains(InodeFlags::ENCRYPT), self.ignores_case(flags))
+        self.names_of(Names::of(flags.contains(InodeFlags::ENCRYPT), self.ignores_case(flags)))
     }
 }
 
 impl Names {
+    /// Are they encrypted?
+    #[inline]
+    pub fn is_encrypted(self) -> bool {
+        matches!(self, Names::Encrypted | Names::Hashed)
+    }
+
     /// What they are in a directory that is encrypted, or ignores case, or both.
     #[inline]
     pub fn of(encrypted: bool, ignores_case: bool) -> Names {

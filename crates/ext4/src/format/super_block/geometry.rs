@@ -2,7 +2,7 @@
 
 use base::{FsBlock, Ino};
 
-use super::{FLAG_UNSIGNED_HASH, MAGIC, RawSuper, SUPER_SIZE};
+use super::{CREATOR_HURD, FLAG_UNSIGNED_HASH, MAGIC, RawSuper, SUPER_SIZE};
 use crate::format::casefold::Encoding;
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::{At, Checksums, Corrupt, CorruptKind, Features};
@@ -120,6 +120,8 @@ pub struct Geometry {
     pub quota_inos: [u32; 3],
     /// Groups with the backups of `sparse_super2`.
     pub backup_bgs: [u32; 2],
+    /// Made for the GNU Hurd: inodes have translators and authors.
+    pub hurd: bool,
 }
 
 /// Fails a check of the superblock unless it holds.
@@ -158,6 +160,12 @@ impl Geometry {
         Ok(geometry)
     }
 
+    /// May entries of directories have data behind their names?
+    #[inline]
+    pub fn dirdata(&self) -> bool {
+        self.features.incompat.contains(Incompat::DIRDATA)
+    }
+
     /// Is there a journal on a device of its own?
     #[inline]
     pub fn external_journal(&self) -> bool {
@@ -189,6 +197,7 @@ impl Geometry {
         let unsigned = raw.s_flags.get() & FLAG_UNSIGNED_HASH != 0;
         let version =
             HashVersion::from_number(raw.s_def_hash_version).unwrap_or(HashVersion::HalfMd4);
+        let compat = |bit| features.compat.contains(bit);
         let flag = |set: bool, ino: u32| if set { ino } else { 0 };
         Ok(Geometry {
             checksums: Checksums::new(raw, &features),
@@ -218,20 +227,15 @@ impl Geometry {
             hash_version: if unsigned { version.unsigned() } else { version },
             hash_unsigned: unsigned,
             encoding: encoding(raw, &features, at)?,
-            journal_ino: flag(
-                features.compat.contains(Compat::HAS_JOURNAL),
-                raw.s_journal_inum.get(),
-            ),
-            orphan_file_ino: flag(
-                features.compat.contains(Compat::ORPHAN_FILE),
-                raw.s_orphan_file_inum.get(),
-            ),
+            journal_ino: flag(compat(Compat::HAS_JOURNAL), raw.s_journal_inum.get()),
+            orphan_file_ino: flag(compat(Compat::ORPHAN_FILE), raw.s_orphan_file_inum.get()),
             quota_inos: match features.ro_compat.contains(RoCompat::QUOTA) {
                 true => [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum]
                     .map(|ino| ino.get()),
                 false => [0; 3],
             },
             backup_bgs: raw.s_backup_bgs.map(|group| group.get()),
+            hurd: raw.s_creator_os.get() == CREATOR_HURD,
             features,
         })
     }
