@@ -6,7 +6,8 @@ use crate::run;
 
 /// From the ground up. Crates of one row may not know each other.
 const LAYERS: &[&[&str]] = &[
-    &["iopath-base", "iopath-fscrypt", "iopath-sandbox"],
+    &["iopath-base", "iopath-sandbox"],
+    &["iopath-fscrypt"],
     &["iopath-rt"],
     &["iopath-block"],
     &["iopath-device"],

@@ -1,8 +1,8 @@
 //! The ground that every other crate stands on: units, errno values, checksums, bitmaps, byte
-//! ranges, seeded random streams, hash maps with a fixed hasher, and page memory.
+//! ranges, seeded random streams, hash maps with a fixed hasher, page memory, and memory for keys.
 //!
 //! Nothing here waits, reads a clock or draws a random number that the caller did not seed. Unsafe
-//! code is confined to [`page`], which owns aligned memory.
+//! code is confined to [`page`] and [`locked`], which own aligned memory.
 //!
 //! The one idea worth knowing before reading the layers above is [`Page`]: memory that is shared by
 //! counting references and copied when somebody writes to a shared one. A bio that is on its way to
@@ -16,6 +16,7 @@ pub mod bitmap;
 pub mod crc;
 pub mod errno;
 pub mod hash;
+pub mod locked;
 pub mod map;
 pub mod page;
 pub mod range;
@@ -24,6 +25,7 @@ pub mod unit;
 
 pub use errno::Errno;
 pub use hash::EventHash;
+pub use locked::Locked;
 pub use page::Page;
 pub use range::{RangeSet, RangeSet64};
 pub use rng::Rng;

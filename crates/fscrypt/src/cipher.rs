@@ -5,6 +5,7 @@ use aes::cipher::consts::U16;
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockModeDecrypt, BlockModeEncrypt};
 use aes::cipher::{BlockSizeUser, InnerIvInit, KeyInit};
 use aes::{Aes128, Aes256};
+use base::Locked;
 use chacha20::XChaCha12;
 use cts::{CbcCs3, Decrypt, Encrypt};
 use hctr2_rs::Hctr2_256;
@@ -21,12 +22,12 @@ type Block = Array<u8, U16>;
 
 /// A cipher with its key.
 pub(crate) enum Cipher {
-    Xts(Box<Xts<Aes256>>),
-    Cts256(Box<Aes256>),
-    Cts128(Box<Aes128>),
-    Cbc128(Box<Cbc>),
-    Adiantum(Box<adiantum::Cipher<XChaCha12, Aes256>>),
-    Hctr2(Box<Hctr2_256>),
+    Xts(Locked<Xts<Aes256>>),
+    Cts256(Locked<Aes256>),
+    Cts128(Locked<Aes128>),
+    Cbc128(Locked<Cbc>),
+    Adiantum(Locked<adiantum::Cipher<XChaCha12, Aes256>>),
+    Hctr2(Locked<Hctr2_256>),
 }
 
 /// AES-128-CBC whose vectors are encrypted numbers (ESSIV).
@@ -43,19 +44,19 @@ impl Cipher {
         let aes128 = |key: &[u8]| Aes128::new_from_slice(key).expect("16 bytes");
         match mode {
             Mode::Aes256Xts => {
-                Cipher::Xts(Box::new(Xts::new(aes256(&key[..32]), aes256(&key[32..]))))
+                Cipher::Xts(Locked::new(Xts::new(aes256(&key[..32]), aes256(&key[32..]))))
             }
-            Mode::Aes256Cts => Cipher::Cts256(Box::new(aes256(key))),
-            Mode::Aes128Cts => Cipher::Cts128(Box::new(aes128(key))),
+            Mode::Aes256Cts => Cipher::Cts256(Locked::new(aes256(key))),
+            Mode::Aes128Cts => Cipher::Cts128(Locked::new(aes128(key))),
             Mode::Aes128Cbc => {
                 let iv = aes256(&Sha256::digest(key));
-                Cipher::Cbc128(Box::new(Cbc { data: aes128(key), iv }))
+                Cipher::Cbc128(Locked::new(Cbc { data: aes128(key), iv }))
             }
             Mode::Adiantum => {
                 let key = Array::try_from(key).expect("32 bytes");
-                Cipher::Adiantum(Box::new(adiantum::Cipher::new(&key)))
+                Cipher::Adiantum(Locked::new(adiantum::Cipher::new(&key)))
             }
-            Mode::Aes256Hctr2 => Cipher::Hctr2(Box::new(Hctr2_256::new(key))),
+            Mode::Aes256Hctr2 => Cipher::Hctr2(Locked::new(Hctr2_256::new(key))),
         }
     }
 

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::hash::Hasher;
 
+use base::Locked;
 use siphasher::sip::SipHasher24;
-use zeroize::Zeroizing;
 
 use crate::context::{Context, KeyName};
 use crate::key::{MasterKey, Purpose};
@@ -12,7 +12,7 @@ use crate::nokey::NameHashes;
 
 /// The key that hashes the folded names of one directory (SipHash-2-4): without it the
 /// hashes say nothing about the names.
-pub struct DirHash(Zeroizing<[u8; 16]>);
+pub struct DirHash(Locked<[u8; 16]>);
 
 impl fmt::Debug for DirHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,7 +25,7 @@ impl DirHash {
     /// names; `None` for policies of version 1, which have none.
     pub fn new(master: &MasterKey, context: &Context) -> Option<DirHash> {
         let KeyName::Identifier(_) = context.policy.key else { return None };
-        let mut key = Zeroizing::new([0; 16]);
+        let mut key = Locked::new([0; 16]);
         master.derive(Purpose::DirHash, &context.nonce, &mut *key);
         Some(DirHash(key))
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::hash::Hasher;
 
+use crate::key::Bytes;
 use siphasher::sip::SipHasher24;
-use zeroize::Zeroizing;
 
 use crate::Error;
 use crate::cipher::{Cipher, IV_SIZE, Iv};
@@ -189,8 +189,8 @@ pub fn stored_target(stored: &[u8]) -> Result<&[u8], Error> {
 }
 
 /// The key of a cipher for one inode.
-fn derive(master: &MasterKey, context: &Context, fs: &FsIds, mode: Mode) -> Zeroizing<Vec<u8>> {
-    let mut key = Zeroizing::new(vec![0; mode.key_size()]);
+fn derive(master: &MasterKey, context: &Context, fs: &FsIds, mode: Mode) -> Bytes {
+    let mut key = Bytes::zeros(mode.key_size());
     let per_mode = |purpose, uuid: &[u8], key: &mut [u8]| {
         let data = [&[mode as u8], uuid].concat();
         master.derive(purpose, &data, key);

@@ -1,9 +1,11 @@
 //! Master keys, what they are called, and what is derived from them.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use base::Locked;
 use hkdf::Hkdf;
 use sha2::{Digest, Sha512};
 use zeroize::Zeroizing;
@@ -23,10 +25,48 @@ pub(crate) enum Purpose {
     InodeHash = 7,
 }
 
+/// The longest key.
+const KEY_MAX: usize = 64;
+
+/// The bytes of a key, in memory that is locked.
+#[derive(Clone)]
+pub(crate) struct Bytes {
+    all: Locked<[u8; KEY_MAX]>,
+    len: usize,
+}
+
+impl Bytes {
+    /// So many zeros.
+    pub fn zeros(len: usize) -> Bytes {
+        assert!(len <= KEY_MAX, "no key is longer");
+        Bytes { all: Locked::new([0; KEY_MAX]), len }
+    }
+
+    fn of(bytes: &[u8]) -> Bytes {
+        let mut key = Bytes::zeros(bytes.len());
+        key.copy_from_slice(bytes);
+        key
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.all[..self.len]
+    }
+}
+
+impl DerefMut for Bytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.all[..self.len]
+    }
+}
+
 /// A key that a user gives: 16 to 64 bytes.
 #[derive(Clone)]
 pub struct MasterKey {
-    bytes: Zeroizing<Vec<u8>>,
+    bytes: Bytes,
     identifier: [u8; 16],
     descriptor: [u8; 8],
 }
@@ -47,6 +87,7 @@ impl MasterKey {
         if !(16..=64).contains(&bytes.len()) {
             return Err(Error::KeySize(bytes.len()));
         }
+        let bytes = Bytes::of(&bytes);
         let mut key = MasterKey { bytes, identifier: [0; 16], descriptor: [0; 8] };
         let mut identifier = [0; 16];
         key.derive(Purpose::Identifier, &[], &mut identifier);

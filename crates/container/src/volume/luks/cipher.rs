@@ -7,6 +7,7 @@ use aes::cipher::{
     InnerIvInit, KeyInit,
 };
 use aes::{Aes128, Aes192, Aes256};
+use base::Locked;
 use fscrypt::Xts;
 
 use super::kdf::Hash;
@@ -42,9 +43,9 @@ trait Encrypts: Send + Sync {
     fn one(&self, block: [u8; 16]) -> [u8; 16];
 }
 
-struct Alone<C>(C);
-struct InXts<C>(Xts<C>);
-struct InCbc<C>(C);
+struct Alone<C>(Locked<C>);
+struct InXts<C>(Locked<Xts<C>>);
+struct InCbc<C>(Locked<C>);
 
 /// AES of one length of keys.
 trait Aes:
@@ -77,12 +78,12 @@ impl<C: Aes> Mode for InXts<C> {
 impl<C: Aes> Mode for InCbc<C> {
     fn encrypt(&self, iv: [u8; 16], bytes: &mut [u8]) {
         let (blocks, _) = Array::<u8, U16>::slice_as_chunks_mut(bytes);
-        cbc::Encryptor::inner_iv_init(&self.0, &iv.into()).encrypt_blocks(blocks);
+        cbc::Encryptor::inner_iv_init(&*self.0, &iv.into()).encrypt_blocks(blocks);
     }
 
     fn decrypt(&self, iv: [u8; 16], bytes: &mut [u8]) {
         let (blocks, _) = Array::<u8, U16>::slice_as_chunks_mut(bytes);
-        cbc::Decryptor::inner_iv_init(&self.0, &iv.into()).decrypt_blocks(blocks);
+        cbc::Decryptor::inner_iv_init(&*self.0, &iv.into()).decrypt_blocks(blocks);
     }
 }
 
@@ -159,7 +160,7 @@ fn xts(key: &[u8]) -> Option<Box<dyn Mode>> {
     let (data, tweak) = key.split_at(key.len() / 2);
     fn of<C: Aes + KeyInit>(data: &[u8], tweak: &[u8]) -> Option<Box<dyn Mode>> {
         let (data, tweak) = (C::new_from_slice(data).ok()?, C::new_from_slice(tweak).ok()?);
-        Some(Box::new(InXts(Xts::new(data, tweak))))
+        Some(Box::new(InXts(Locked::new(Xts::new(data, tweak)))))
     }
     match key.len() {
         32 => of::<Aes128>(data, tweak),
@@ -170,18 +171,18 @@ fn xts(key: &[u8]) -> Option<Box<dyn Mode>> {
 
 fn cbc(key: &[u8]) -> Option<Box<dyn Mode>> {
     Some(match key.len() {
-        16 => Box::new(InCbc(Aes128::new_from_slice(key).ok()?)),
-        24 => Box::new(InCbc(Aes192::new_from_slice(key).ok()?)),
-        32 => Box::new(InCbc(Aes256::new_from_slice(key).ok()?)),
+        16 => Box::new(InCbc(Locked::new(Aes128::new_from_slice(key).ok()?))),
+        24 => Box::new(InCbc(Locked::new(Aes192::new_from_slice(key).ok()?))),
+        32 => Box::new(InCbc(Locked::new(Aes256::new_from_slice(key).ok()?))),
         _ => return None,
     })
 }
 
 fn alone(key: &[u8]) -> Option<Box<dyn Encrypts>> {
     Some(match key.len() {
-        16 => Box::new(Alone(Aes128::new_from_slice(key).ok()?)),
-        24 => Box::new(Alone(Aes192::new_from_slice(key).ok()?)),
-        32 => Box::new(Alone(Aes256::new_from_slice(key).ok()?)),
+        16 => Box::new(Alone(Locked::new(Aes128::new_from_slice(key).ok()?))),
+        24 => Box::new(Alone(Locked::new(Aes192::new_from_slice(key).ok()?))),
+        32 => Box::new(Alone(Locked::new(Aes256::new_from_slice(key).ok()?))),
         _ => return None,
     })
 }
