@@ -33,6 +33,7 @@ mod groups;
 mod inodes;
 mod log;
 mod meta;
+mod metadata;
 mod names;
 mod quota;
 mod room;
@@ -96,6 +97,8 @@ struct Fs<'a> {
     healing: bool,
     /// A stray block was found: its place may have been read before.
     again: bool,
+    /// The inodes with records of quota, by kind.
+    quota_inos: [Option<u64>; 3],
     /// The log is made empty.
     log_emptied: bool,
     /// The newest cycle of the log that metadata name.

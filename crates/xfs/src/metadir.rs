@@ -44,15 +44,6 @@ pub(crate) struct MetadataName {
     pub ino: Ino,
 }
 
-/// What a quota file holds.
-fn quota_type(kind: Kind) -> MetadataType {
-    match kind {
-        Kind::User => MetadataType::UserQuota,
-        Kind::Group => MetadataType::GroupQuota,
-        Kind::Project => MetadataType::ProjectQuota,
-    }
-}
-
 fn ensure_metadata(core: &InodeCore, wanted: u16, at: At) -> std::result::Result<(), Corrupt> {
     let fits = core.file_type() == wanted && core.flags2.contains(Flags2::METADATA);
     if fits { Ok(()) } else { Err(CorruptKind::MetadataInode { mode: core.mode }.at(at)) }
@@ -208,7 +199,7 @@ pub(crate) fn make_quota(
             made.ino
         }
     };
-    let made = make(cx, inodes, dir, kind.name().as_bytes(), quota_type(kind))?;
+    let made = make(cx, inodes, dir, kind.name().as_bytes(), MetadataType::of_quota(kind))?;
     log.empty(cx)?;
     Ok(made)
 }
@@ -292,9 +283,7 @@ pub(crate) fn new_core(
     generation: u32,
 ) -> InodeCore {
     let features = geometry.features;
-    let mut flags =
-        Flags::IMMUTABLE | Flags::SYNC | Flags::NOATIME | Flags::NODUMP | Flags::NODEFRAG;
-    flags.set(Flags::NOSYMLINKS, directory);
+    let flags = Flags::of_metadata(directory);
     let mut flags2 = Flags2::METADATA;
     flags2.set(Flags2::BIGTIME, features.bigtime());
     flags2.set(Flags2::NREXT64, features.nrext64());

@@ -36,6 +36,7 @@ impl Fs<'_> {
         self.touched.extend(groups.into_iter().filter(|&ag| ag < self.g.ag_count));
         self.root_exists()?;
         self.realtime_files_exist()?;
+        self.settle_metadata()?;
         let mut parents = self.one_parent();
         self.settle_quota()?;
         self.reach(&mut parents)?;
@@ -55,7 +56,7 @@ impl Fs<'_> {
         ino: Ino,
         parents: &BTreeMap<u64, Ino>,
     ) -> Result<(), RepairError> {
-        let above = if ino == self.g.root_ino { ino } else { parents[&ino.0] };
+        let above = if self.roots().contains(&ino) { ino } else { parents[&ino.0] };
         let names = self.dirs[&ino.0].names.clone();
         self.build_directory(ino, above, names)?;
         let action = "write the directory anew from its names";
@@ -66,28 +67,35 @@ impl Fs<'_> {
 
     /// Inodes that have no name by their nature.
     fn is_system(&self, ino: u64) -> bool {
-        ino == self.g.root_ino.0
+        self.roots().iter().any(|root| root.0 == ino)
             || self.g.realtime_inos.iter().any(|system| system.0 == ino)
             || dquot::Kind::ALL.iter().any(|&kind| self.raw.quota_ino(kind) == Some(ino))
     }
 
-    /// The root directory exists.
+    /// The root directories exist.
     fn root_exists(&mut self) -> Result<(), RepairError> {
-        let root = self.g.root_ino;
-        if self.dirs.contains_key(&root.0) {
-            return Ok(());
+        for root in self.roots() {
+            if self.dirs.contains_key(&root.0) {
+                continue;
+            }
+            if !self.has_slot(root) {
+                return Err(RepairError::Hopeless(
+                    "the place of the root directory is gone".into(),
+                ));
+            }
+            let (detail, loss) = ("is no directory", "the names in the root directory");
+            let action = "make an empty one";
+            self.note(lossy(Rule::Unconnected, At::Inode(root), detail, action, loss));
+            self.new_directory(root, ROOT_MODE)?;
         }
-        if !self.has_slot(root) {
-            return Err(RepairError::Hopeless("the place of the root directory is gone".into()));
-        }
-        let (detail, loss) = ("is no directory", "the names in the root directory");
-        let action = "make an empty one";
-        self.note(lossy(Rule::Unconnected, At::Inode(root), detail, action, loss));
-        Ok(self.new_directory(root, ROOT_MODE)?)
+        Ok(())
     }
 
     /// The files of the realtime section exist. No section is repaired, so they are empty.
     fn realtime_files_exist(&mut self) -> Result<(), RepairError> {
+        if self.g.metadata_root.is_some() {
+            return Ok(());
+        }
         let rules = [Rule::RealtimeBitmap, Rule::RealtimeSummary];
         for (ino, rule) in self.g.realtime_inos.into_iter().zip(rules) {
             let sound = self.inodes.get(&ino.0).is_some_and(|inode| {
@@ -181,7 +189,7 @@ impl Fs<'_> {
 
     /// The directory that holds each directory: where two name it, the one that its `..` names.
     fn one_parent(&mut self) -> BTreeMap<u64, Ino> {
-        let root = self.g.root_ino;
+        let roots = self.roots();
         let mut named: BTreeMap<u64, Vec<Ino>> = BTreeMap::new();
         for (&dir, directory) in &self.dirs {
             let names = directory.names.iter();
@@ -192,7 +200,7 @@ impl Fs<'_> {
         let mut parents = BTreeMap::new();
         for (child, mut dirs) in named {
             let above = self.dirs[&child].above;
-            let keep = match child == root.0 {
+            let keep = match roots.contains(&Ino(child)) {
                 true => None,
                 false => dirs.iter().position(|&dir| Some(dir) == above).or(Some(0)),
             };
@@ -231,8 +239,7 @@ impl Fs<'_> {
 
     /// Breaks circles of directories.
     fn reach(&mut self, parents: &mut BTreeMap<u64, Ino>) -> Result<(), RepairError> {
-        let root = self.g.root_ino.0;
-        let mut known: BTreeSet<u64> = [root].into();
+        let mut known: BTreeSet<u64> = self.roots().iter().map(|root| root.0).collect();
         for start in self.dirs.keys().copied().collect::<Vec<_>>() {
             let (mut at, mut way) = (start, BTreeSet::new());
             while !known.contains(&at) {
@@ -260,8 +267,14 @@ impl Fs<'_> {
         let lacks = |(_, inode): &(&u64, &Inode)| inode.names == 0;
         let all: Vec<u64> = self.inodes.iter().filter(lacks).map(|(&ino, _)| ino).collect();
         for ino in all.into_iter().filter(|&ino| !self.is_system(ino)).collect::<Vec<_>>() {
+            let gone = self.inodes[&ino].core.flags2.contains(Flags2::METADATA);
+            if gone {
+                let detail = "an inode of the file system itself that no name points at";
+                let (rule, at) = (Rule::Unconnected, At::Inode(Ino(ino)));
+                self.note(lossy(rule, at, detail, "clear it", "what it held"));
+            }
             let inode = &self.inodes[&ino];
-            if inode.core.links == 0 {
+            if inode.core.links == 0 || gone {
                 self.finish_removal(Ino(ino))?;
                 continue;
             }
@@ -370,9 +383,9 @@ impl Fs<'_> {
 
     /// `..` names the directory above.
     fn dotdots(&mut self, parents: &BTreeMap<u64, Ino>) {
-        let root = self.g.root_ino;
+        let roots = self.roots();
         for ino in self.dirs.keys().copied().collect::<Vec<_>>() {
-            let above = if ino == root.0 { root } else { parents[&ino] };
+            let above = if roots.contains(&Ino(ino)) { Ino(ino) } else { parents[&ino] };
             let directory = self.dirs.get_mut(&ino).expect("a directory");
             if directory.above == Some(above) {
                 continue;
@@ -392,7 +405,7 @@ impl Fs<'_> {
         }
         for ino in self.inodes.keys().copied().collect::<Vec<_>>() {
             let is_dir = self.dirs.contains_key(&ino);
-            let system = self.is_system(ino) && ino != self.g.root_ino.0;
+            let system = self.is_system(ino) && !self.roots().contains(&Ino(ino));
             let inode = self.inodes.get_mut(&ino).expect("in use");
             let wanted = match (system, is_dir) {
                 (true, _) => 1,

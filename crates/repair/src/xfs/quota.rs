@@ -24,8 +24,12 @@ impl Fs<'_> {
     /// # Errors
     /// The device's.
     pub fn settle_quota(&mut self) -> Result<(), DeviceError> {
+        let named = self.g.metadata_root.is_some();
         for kind in Kind::ALL {
-            let Some(ino) = self.raw.quota_ino(kind) else {
+            if !named {
+                self.quota_inos[kind as usize] = self.raw.quota_ino(kind);
+            }
+            let Some(ino) = self.quota_inos[kind as usize] else {
                 let flags = QuotaFlags::of(&self.raw);
                 if !(flags & QuotaFlags::all_of(kind)).is_empty() {
                     self.forget_quota(kind, "it is counted, and no inode has the records")?;
@@ -62,9 +66,15 @@ impl Fs<'_> {
     /// A kind has no records any more.
     fn forget_quota(&mut self, kind: Kind, why: &str) -> Result<(), DeviceError> {
         let flags = QuotaFlags::of(&self.raw).difference(QuotaFlags::all_of(kind));
-        self.raw.set_quota_ino(kind, xfs::format::NULL64);
         self.raw.sb_qflags.set(flags.bits());
-        if Kind::ALL.iter().all(|&kind| self.raw.quota_ino(kind).is_none()) {
+        let named = self.g.metadata_root.is_some();
+        if let Some(ino) = self.quota_inos[kind as usize].take().filter(|_| named) {
+            self.remove_names(Ino(ino));
+        }
+        if !named {
+            self.raw.set_quota_ino(kind, xfs::format::NULL64);
+        }
+        if !named && Kind::ALL.iter().all(|&kind| self.raw.quota_ino(kind).is_none()) {
             self.raw = self.raw.without_quota();
             self.raw.sb_versionnum.set(self.raw.sb_versionnum.get() & !Version::QUOTA.bits());
         }
@@ -78,27 +88,32 @@ impl Fs<'_> {
     /// nothing or a sound record.
     fn holds_records(&mut self, kind: Kind, ino: Ino) -> Result<bool, DeviceError> {
         let mut all = Kind::ALL.into_iter();
-        let first = all.find(|&kind| self.raw.quota_ino(kind) == Some(ino.0));
+        let first = all.find(|&kind| self.quota_inos[kind as usize] == Some(ino.0));
+        let named = self.g.metadata_root.is_some();
         let Some(inode) = self.inodes.get(&ino.0) else { return Ok(false) };
         let system = ino == self.g.root_ino || self.g.realtime_inos.contains(&ino);
         if first != Some(kind) || system || inode.core.file_type() != 0x8000 {
             return Ok(false);
         }
         if inode.data.extents.is_empty() {
-            return Ok(inode.names == 0);
+            return Ok(named || inode.names == 0);
         }
         let sound = self.quota_kind(ino)? == Some(kind);
-        if sound && self.inodes[&ino.0].names > 0 {
-            let dirs: Vec<u64> = self.dirs.keys().copied().collect();
-            for dir in dirs {
-                while self.dirs[&dir].names.iter().any(|name| name.ino == ino) {
-                    self.remove_name(Ino(dir), ino, false);
-                }
-            }
+        if sound && !named && self.inodes[&ino.0].names > 0 {
+            self.remove_names(ino);
             let detail = "a name points at records of quota";
             self.note(safe(Rule::DirectoryEntry, At::Inode(ino), detail, "remove the name"));
         }
         Ok(sound)
+    }
+
+    /// Takes all names of an inode out of the directories.
+    fn remove_names(&mut self, ino: Ino) {
+        for dir in self.dirs.keys().copied().collect::<Vec<_>>() {
+            while self.dirs[&dir].names.iter().any(|name| name.ino == ino) {
+                self.remove_name(Ino(dir), ino, false);
+            }
+        }
     }
 
     /// The kind whose records the data of an inode are, by the first sound one.
@@ -121,7 +136,8 @@ impl Fs<'_> {
     /// The device's.
     pub fn take_quota(&mut self, ino: Ino) -> Result<bool, DeviceError> {
         let inode = &self.inodes[&ino.0];
-        if inode.core.file_type() != 0x8000 || inode.core.links != 1 {
+        let named = self.g.metadata_root.is_some();
+        if named || inode.core.file_type() != 0x8000 || inode.core.links != 1 {
             return Ok(false);
         }
         let Some(kind) = self.quota_kind(ino)? else { return Ok(false) };

@@ -61,8 +61,12 @@ fn as_primary(copy: &RawSuper, root: u64) -> RawSuper {
     let mut raw = *copy;
     raw.sb_inprogress &= !IN_PROGRESS;
     raw.sb_rootino.set(root);
-    raw.sb_rbmino.set(root + 1);
-    raw.sb_rsumino.set(root + 2);
+    if raw.sb_features_incompat.get() & Incompat::METADIR.bits() != 0 {
+        raw.sb_metadirino.set(root + 1);
+    } else {
+        raw.sb_rbmino.set(root + 1);
+        raw.sb_rsumino.set(root + 2);
+    }
     raw.sb_versionnum.set(raw.sb_versionnum.get() | Version::ATTR.bits());
     raw.sb_features_log_incompat.set(0);
     raw
@@ -78,6 +82,7 @@ fn shape(raw: &RawSuper) -> Vec<u8> {
     (copy.sb_frextents, copy.sb_uquotino) = (zero.sb_frextents, zero.sb_uquotino);
     (copy.sb_gquotino, copy.sb_pquotino) = (zero.sb_gquotino, zero.sb_pquotino);
     (copy.sb_qflags, copy.sb_flags) = (zero.sb_qflags, 0);
+    copy.sb_metadirino = zero.sb_metadirino;
     (copy.sb_inprogress, copy.sb_fname) = (0, zero.sb_fname);
     let varies = Version::ATTR | Version::MOREBITS | Version::QUOTA;
     copy.sb_versionnum.set(copy.sb_versionnum.get() & !varies.bits());
@@ -190,8 +195,8 @@ fn refuse(g: &Geometry, view: &View<'_>, purpose: Purpose) -> Result<(), RepairE
         let name = reasons.first().map_or("a feature", |reason| reason.name.as_str());
         return Err(RepairError::Feature(name.to_string()));
     }
-    if g.metadata_root.is_some() {
-        return Err(RepairError::Feature("metadir".into()));
+    if g.realtime.blocks > 0 {
+        return Err(RepairError::Feature("realtime".into()));
     }
     let sizes = match purpose {
         Purpose::Repair => 1024..=65536,
@@ -261,6 +266,7 @@ pub fn open(mut view: View<'_>, purpose: Purpose) -> Result<Fs<'_>, RepairError>
         strays: BTreeMap::new(),
         healing: false,
         again: false,
+        quota_inos: [None; 3],
         log_emptied: false,
         newest_cycle: 1,
         memory: None,

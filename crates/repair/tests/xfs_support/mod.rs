@@ -29,11 +29,21 @@ pub struct Kind {
     pub log_mib: u64,
     /// Quota is counted.
     pub quota: bool,
+    /// Options of the newest mkfs.xfs, where that makes it.
+    pub newest: Option<&'static str>,
 }
 
 /// Every kind that the campaigns damage.
 pub const KINDS: &[Kind] = &[
-    Kind { name: "xfs-4k", block: 4096, compat: "6.1", rmapbt: false, log_mib: 16, quota: false },
+    Kind {
+        name: "xfs-4k",
+        block: 4096,
+        compat: "6.1",
+        rmapbt: false,
+        log_mib: 16,
+        quota: false,
+        newest: None,
+    },
     Kind {
         name: "xfs-rmap-4k",
         block: 4096,
@@ -41,8 +51,17 @@ pub const KINDS: &[Kind] = &[
         rmapbt: true,
         log_mib: 16,
         quota: false,
+        newest: None,
     },
-    Kind { name: "xfs-1k", block: 1024, compat: "6.1", rmapbt: false, log_mib: 16, quota: false },
+    Kind {
+        name: "xfs-1k",
+        block: 1024,
+        compat: "6.1",
+        rmapbt: false,
+        log_mib: 16,
+        quota: false,
+        newest: None,
+    },
     Kind {
         name: "xfs-rmap-1k",
         block: 1024,
@@ -50,6 +69,7 @@ pub const KINDS: &[Kind] = &[
         rmapbt: true,
         log_mib: 16,
         quota: false,
+        newest: None,
     },
     Kind {
         name: "xfs-old-4k",
@@ -58,6 +78,7 @@ pub const KINDS: &[Kind] = &[
         rmapbt: false,
         log_mib: 16,
         quota: false,
+        newest: None,
     },
     Kind {
         name: "xfs-parent-4k",
@@ -66,6 +87,7 @@ pub const KINDS: &[Kind] = &[
         rmapbt: true,
         log_mib: 16,
         quota: false,
+        newest: None,
     },
     Kind {
         name: "xfs-parent-1k",
@@ -74,6 +96,25 @@ pub const KINDS: &[Kind] = &[
         rmapbt: true,
         log_mib: 16,
         quota: false,
+        newest: None,
+    },
+    Kind {
+        name: "xfs-metadir-4k",
+        block: 4096,
+        compat: "7.2",
+        rmapbt: true,
+        log_mib: 0,
+        quota: true,
+        newest: Some("-m metadir=1 -n parent=0"),
+    },
+    Kind {
+        name: "xfs-metadir-1k",
+        block: 1024,
+        compat: "7.2",
+        rmapbt: true,
+        log_mib: 0,
+        quota: true,
+        newest: Some("-m metadir=1 -n parent=1 -b size=1024"),
     },
     Kind {
         name: "xfs-quota-4k",
@@ -82,9 +123,26 @@ pub const KINDS: &[Kind] = &[
         rmapbt: true,
         log_mib: 16,
         quota: true,
+        newest: None,
     },
-    Kind { name: "xfs-16k", block: 16384, compat: "6.12", rmapbt: true, log_mib: 24, quota: false },
-    Kind { name: "xfs-64k", block: 65536, compat: "7.2", rmapbt: true, log_mib: 0, quota: false },
+    Kind {
+        name: "xfs-16k",
+        block: 16384,
+        compat: "6.12",
+        rmapbt: true,
+        log_mib: 24,
+        quota: false,
+        newest: None,
+    },
+    Kind {
+        name: "xfs-64k",
+        block: 65536,
+        compat: "7.2",
+        rmapbt: true,
+        log_mib: 0,
+        quota: false,
+        newest: Some("-b size=65536"),
+    },
     Kind {
         name: "xfs-quota-1k",
         block: 1024,
@@ -92,6 +150,7 @@ pub const KINDS: &[Kind] = &[
         rmapbt: false,
         log_mib: 16,
         quota: true,
+        newest: None,
     },
 ];
 
@@ -113,8 +172,8 @@ fn mount_with(
 
 impl Kind {
     fn empty(&self, cx: &mut Cx) -> Arc<MemoryDevice> {
-        if self.block > 16384 {
-            return self.of_mkfs();
+        if let Some(words) = self.newest {
+            return of_mkfs(words);
         }
         let bytes = if self.block > 4096 { 160 << 20 } else { 64 << 20 };
         let device = Arc::new(MemoryDevice::new(bytes));
@@ -129,16 +188,6 @@ impl Kind {
         let queue = queue(cx, device.clone());
         xfs::mkfs(cx, &queue, &options).unwrap_or_else(|e| panic!("mkfs of {self:?}: {e}"));
         device
-    }
-
-    /// An image of the newest mkfs.xfs.
-    fn of_mkfs(&self) -> Arc<MemoryDevice> {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        file.as_file().set_len(512 << 20).expect("a size");
-        let block = format!("size={}", self.block);
-        let output = testkit::newest::run("mkfs.xfs", &[&"-q", &"-f", &"-b", &block, &file.path()]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Arc::new(testkit::image::load(file.path()))
     }
 
     /// A sound image with one of everything.
@@ -164,6 +213,17 @@ impl Kind {
             (device, filled)
         })
     }
+}
+
+/// An image of the newest mkfs.xfs.
+fn of_mkfs(words: &str) -> Arc<MemoryDevice> {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_len(512 << 20).expect("a size");
+    let mut command = testkit::newest::command("mkfs.xfs");
+    let output = command.args(["-q", "-f"]).args(words.split(' ')).arg(file.path()).output();
+    let output = output.expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Arc::new(testkit::image::load(file.path()))
 }
 
 /// Limits of 30 ids of each kind.

@@ -8,7 +8,7 @@ use super::{Checker, Rule};
 use crate::bmap::{Fork, Forks, Which, runs};
 use crate::buf::meta::ReadRequest;
 use crate::format::extent::Extent;
-use crate::format::inode::{ForkFormat, InodeCore, MetadataType, RawInode, corrected};
+use crate::format::inode::{Flags2, ForkFormat, InodeCore, MetadataType, RawInode, corrected};
 use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
 use crate::format::{AgInode, At, Kind, remote, u16_at};
 
@@ -68,6 +68,10 @@ impl Checker<'_> {
                 };
                 self.findings.add(Rule::InodeUse, At::Inode(ino), text);
                 self.owners_unknown = true;
+            }
+            if unused && Flags2::of(&slot).contains(Flags2::METADATA) {
+                let text = "is free, and has the flag of metadata";
+                self.findings.add(Rule::MetadataDirectory, At::Inode(ino), text);
             }
             return Ok(());
         }

@@ -10,7 +10,7 @@ use super::{Checker, Rule};
 use crate::bmap::{Forks, Which};
 use crate::error::Fault;
 use crate::format::dquot::{self, DquotId, QuotaFlags, RECORD_SIZE, RawDquot};
-use crate::format::inode::{Flags2, InodeCore};
+use crate::format::inode::{Flags2, InodeCore, MetadataType, RawInode};
 use crate::format::{At, CorruptKind};
 use crate::log::dquot_item::{DQUOT_BLOCK, Usage};
 use crate::metadir;
@@ -32,6 +32,25 @@ impl Checker<'_> {
     pub(super) fn find_quota(&mut self) -> Result<(), DeviceError> {
         let found = metadir::quota_inos(self.cx, &self.reader, &self.raw);
         self.quota_inos = self.keep(found)?.unwrap_or_default();
+        if self.reader.geometry.metadata_root.is_none() {
+            return Ok(());
+        }
+        for kind in Kind::ALL {
+            let Some(ino) = self.quota_inos[kind as usize].map(Ino) else { continue };
+            let slot = self.reader.read_slot(self.cx, ino);
+            let Some(slot) = self.keep(slot)? else { continue };
+            let raw = RawInode::view(&slot).expect("a slot holds a core");
+            let project = raw.di_projid_lo.get() | raw.di_projid_hi.get();
+            let found = (raw.di_onlink.get(), raw.di_size.get(), project);
+            if found != (MetadataType::of_quota(kind) as u16, 0, 0) {
+                let (holds, size, project) = found;
+                let text = format!(
+                    "the quota file of {} holds {holds}, has {size} bytes and project {project}",
+                    kind.name()
+                );
+                self.findings.add(Rule::QuotaFile, At::Inode(ino), text);
+            }
+        }
         Ok(())
     }
 

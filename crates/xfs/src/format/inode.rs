@@ -5,6 +5,7 @@
 use base::Ino;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::dquot::Kind as QuotaKind;
 use super::features::Features2;
 use super::{
     At, Corrupt, CorruptKind, Geometry, Kind, L32, U16, U32, U64, assert_layout, verifier, views,
@@ -139,6 +140,14 @@ bitflags::bitflags! {
 }
 
 impl Flags {
+    /// Those of an inode of the file system itself.
+    pub fn of_metadata(directory: bool) -> Flags {
+        let mut flags =
+            Flags::IMMUTABLE | Flags::SYNC | Flags::NOATIME | Flags::NODUMP | Flags::NODEFRAG;
+        flags.set(Flags::NOSYMLINKS, directory);
+        flags
+    }
+
     /// Those of an inode as it stands on the disk.
     pub fn of(slot: &[u8]) -> Flags {
         Flags::from_bits_retain(RawInode::view(slot).expect("an inode").di_flags.get())
@@ -175,6 +184,15 @@ pub enum MetadataType {
 }
 
 impl MetadataType {
+    /// What a quota file of a kind holds.
+    pub fn of_quota(kind: QuotaKind) -> MetadataType {
+        match kind {
+            QuotaKind::User => MetadataType::UserQuota,
+            QuotaKind::Group => MetadataType::GroupQuota,
+            QuotaKind::Project => MetadataType::ProjectQuota,
+        }
+    }
+
     /// The kind of the btree whose root an inode with this number holds.
     pub fn tree_of(number: u16) -> Option<Kind> {
         match number {

@@ -5,7 +5,7 @@
 
 use base::Ino;
 
-use super::{Flags, Flags2, ForkFormat, RawInode};
+use super::{Flags, Flags2, ForkFormat, MetadataType, RawInode};
 use crate::format::extent::COUNT_MAX;
 use crate::format::{AgInode, Geometry, NULL32};
 
@@ -46,11 +46,24 @@ pub fn corrected(raw: &RawInode, ino: Ino, geometry: &Geometry) -> (RawInode, Ve
             }
         };
     }
-    let flags = flags(raw, ino, geometry);
+    let (mut flags, mut flags2) = (flags(raw, ino, geometry), flags2(raw, geometry));
+    let metadata = flags2.contains(Flags2::METADATA);
+    let kind = raw.di_mode.get() & TYPE;
+    let of_metadata = Flags::of_metadata(kind == DIRECTORY);
+    // The flag alone may be a user's.
+    if metadata && (raw.di_mode.get() == kind || flags.contains(of_metadata)) {
+        flags |= of_metadata;
+        flags2.remove(Flags2::DAX);
+        must_be!(di_mode, kind);
+        must_be!(di_uid, 0);
+        must_be!(di_gid, 0);
+        if kind == DIRECTORY {
+            must_be!(di_onlink, MetadataType::Directory as u16);
+        }
+    }
     must_be!(di_flags, flags.bits());
-    let flags2 = flags2(raw, geometry);
     must_be!(di_flags2, flags2.bits());
-    if !flags2.contains(Flags2::METADATA) {
+    if !metadata {
         must_be!(di_onlink, 0);
     }
     match flags2.contains(Flags2::NREXT64) {
