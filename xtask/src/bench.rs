@@ -12,7 +12,7 @@ const DIRECTORIES: usize = 100;
 const FILES: usize = 100;
 
 /// A way to do the work: shell text with `$I` (image), `$E` and `$X` (images that hold the tree,
-/// of ext4 and XFS), `$T` (tree), `$P` (the tree as a prototype file of mkfs.xfs), `$O` (target
+/// of ext4 and XFS), `$T` (tree), `$S` (one of files of 100 bytes), `$P` (the tree as a prototype file of mkfs.xfs), `$O` (target
 /// folder) and `$B` (our command).
 struct Way {
     name: &'static str,
@@ -25,6 +25,19 @@ const POPULATE_EXT4: &str =
 const POPULATE: &[Way] = &[
     Way { name: "mke2fs -d", script: "rm -f $I; mke2fs -q -F -t ext4 -d $T $I 1G; sync $I" },
     Way { name: "iopath", script: POPULATE_EXT4 },
+];
+
+/// Files of 100 bytes: with `inline_data` their content lies in their inodes.
+const POPULATE_SMALL: &[Way] = &[
+    Way {
+        name: "without inline_data",
+        script: "rm -f $I; $B mkfs -q -t ext4 --size 1G $I; $B cp -a $S/. $I:/; sync $I",
+    },
+    Way {
+        name: "with inline_data",
+        script: "rm -f $I; $B mkfs -q -t ext4 -O inline_data --size 1G $I; $B cp -a $S/. $I:/
+            sync $I",
+    },
 ];
 
 const EXTRACT: &[Way] = &[
@@ -62,9 +75,11 @@ pub fn run_all() -> Result<()> {
     let place = scratch()?;
     let tree = place.join("tree");
     make_tree(&tree)?;
+    make_tree_of(&place.join("small"), 100)?;
     println!("| work | way | median s | range s | ratio to the first |\n|---|---|---|---|---|");
     let compared = compare("populate 10,000 x 4 KiB", POPULATE, &place)
         .and_then(|()| compare("extract them", EXTRACT, &place))
+        .and_then(|()| compare("populate 10,000 x 100 bytes", POPULATE_SMALL, &place))
         .and_then(|()| run_script(PREPARE, &place))
         .and_then(|()| compare("populate XFS with them", POPULATE_XFS, &place))
         .and_then(|()| compare("extract them from XFS", EXTRACT_XFS, &place));
@@ -72,6 +87,7 @@ pub fn run_all() -> Result<()> {
     compared?;
     run::cargo(&["bench", "--quiet", "-p", "iopath-ext4", "--bench", "meta"])?;
     run::cargo(&["bench", "--quiet", "-p", "iopath-ext4", "--bench", "kernel"])?;
+    run::cargo(&["bench", "--quiet", "-p", "iopath-ext4", "--bench", "encrypt"])?;
     run::cargo(&["bench", "--quiet", "-p", "iopath-xfs", "--bench", "kernel"])
 }
 
@@ -84,16 +100,22 @@ fn scratch() -> Result<PathBuf> {
 }
 
 pub(crate) fn make_tree(tree: &Path) -> Result<()> {
+    make_tree_of(tree, 4096)
+}
+
+/// Files of so many bytes.
+fn make_tree_of(tree: &Path, bytes: usize) -> Result<()> {
     let mut state = 1u64;
     for directory in 0..DIRECTORIES {
         let folder = tree.join(format!("d{directory:03}"));
         std::fs::create_dir_all(&folder)?;
         for file in 0..FILES {
-            let mut content = Vec::with_capacity(4096);
-            while content.len() < 4096 {
+            let mut content = Vec::with_capacity(bytes + 8);
+            while content.len() < bytes {
                 state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 content.extend_from_slice(&state.to_le_bytes());
             }
+            content.truncate(bytes);
             std::fs::write(folder.join(format!("file{file:05}")), content)?;
         }
     }
@@ -117,6 +139,7 @@ fn run_script(script: &str, place: &Path) -> Result<()> {
         .env("E", place.join("ext4"))
         .env("X", place.join("xfs"))
         .env("T", place.join("tree"))
+        .env("S", place.join("small"))
         .env("P", place.join("prototype"))
         .env("O", place.join("out"))
         .env("B", run::root().join("target/release/iopath"))

@@ -19,7 +19,7 @@ use ext4::shape;
 use rt::{Cx, Meter};
 
 use crate::plan::Plan;
-use crate::volume::{self, EditError, Volume};
+use crate::volume::{self, EditError, Effort, Volume};
 
 mod dirs;
 mod finish;
@@ -136,11 +136,12 @@ pub fn plan(
     cx: &mut Cx,
     queue: &Arc<Queue>,
     options: &ResizeOptions,
+    effort: &Effort,
 ) -> Result<ResizePlan, EditError> {
     if options.size == Size::Least {
-        return least::plan(cx, queue, options);
+        return least::plan(cx, queue, options, effort);
     }
-    let mut volume = Volume::open(cx, queue)?;
+    let mut volume = Volume::open(cx, queue, effort)?;
     if let Some(bytes) = options.device_bytes {
         volume.view.lengthen(bytes);
     }
@@ -158,7 +159,7 @@ pub fn plan(
 /// # Errors
 /// As [`plan`].
 pub fn least_bytes(cx: &mut Cx, queue: &Arc<Queue>) -> Result<u64, EditError> {
-    let volume = Volume::open(cx, queue)?;
+    let volume = Volume::open(cx, queue, &Effort::default())?;
     let size = u64::from(volume.g.block_size);
     Ok(least::blocks(&volume, 0)? * size)
 }

@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 
 use crate::resize::place::Relayout;
 use crate::resize::{LayoutPlan, ResizePlan};
-use crate::volume::{EditError, Volume, refuse};
+use crate::volume::{EditError, Effort, Volume, refuse};
 
 mod files;
 mod journal;
@@ -132,8 +132,9 @@ pub fn plan(
     cx: &mut Cx,
     queue: &Arc<Queue>,
     options: &TuneOptions,
+    effort: &Effort,
 ) -> Result<LayoutPlan, EditError> {
-    let volume = Volume::open(cx, queue)?;
+    let volume = Volume::open(cx, queue, effort)?;
     let mut raw = volume.raw;
     fields(&mut raw, options)?;
     features(&mut raw, &volume.g, options)?;

@@ -167,6 +167,11 @@ impl<'a> View<'a> {
         Ok(())
     }
 
+    /// Bytes of the changes.
+    pub fn held(&self) -> u64 {
+        self.changes.len() as u64 * self.block_size
+    }
+
     /// A queue that shows the device with all changes; what is written to it stays in `Overlay`.
     ///
     /// # Errors

@@ -36,6 +36,9 @@ pub enum EditError {
     /// Too few free blocks or inodes.
     #[error("{0}")]
     NoRoom(String),
+    /// More memory than is allowed.
+    #[error("the plan takes more than {} KiB, which are allowed; nothing was changed", .0 >> 10)]
+    Memory(u64),
     /// The check found the result wrong. This is a bug.
     #[error("the result would be wrong, and nothing was changed: {0}")]
     Wrong(String),
@@ -55,6 +58,15 @@ pub fn refuse<T>(why: impl Into<String>) -> Result<T, EditError> {
     Err(EditError::Refused(why.into()))
 }
 
+/// What a plan may take, and where it says how far it is.
+#[derive(Clone, Debug, Default)]
+pub struct Effort {
+    /// The most memory for what changes; None: as much as it takes.
+    pub memory: Option<u64>,
+    /// Counts the groups whose inodes were read.
+    pub meter: Meter,
+}
+
 /// The file system, with what will be written to it. What it answers is always what is on the disk,
 /// not what will be written.
 pub struct Volume<'a> {
@@ -66,6 +78,8 @@ pub struct Volume<'a> {
     pub raw: RawSuper,
     /// Its groups as they are.
     pub descs: Vec<GroupDesc>,
+    /// The most memory for what changes.
+    memory: Option<u64>,
 }
 
 impl<'a> Volume<'a> {
@@ -73,13 +87,18 @@ impl<'a> Volume<'a> {
     ///
     /// # Errors
     /// It is not clean, in use, damaged, or has features that are not written.
-    pub fn open(cx: &'a mut Cx, queue: &'a Arc<Queue>) -> Result<Volume<'a>, EditError> {
+    pub fn open(
+        cx: &'a mut Cx,
+        queue: &'a Arc<Queue>,
+        effort: &Effort,
+    ) -> Result<Volume<'a>, EditError> {
         let mut view = View::new(cx, queue);
+        view.meter = effort.meter.clone();
         let bytes = view.read_bytes(SUPER_OFFSET, SUPER_SIZE)?;
         let g = Geometry::parse(&bytes, 0)?;
         let raw = RawSuper::read(&bytes).expect("1024 bytes");
         view.set_block_size(g.block_size);
-        let mut volume = Volume { view, g, raw, descs: Vec::new() };
+        let mut volume = Volume { view, g, raw, descs: Vec::new(), memory: effort.memory };
         volume.refuse_unclean()?;
         for group in 0..volume.g.groups_count {
             let (block, offset) = volume.g.desc_place(group);
@@ -126,6 +145,25 @@ impl<'a> Volume<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The inodes of another group are looked at: is there memory for what changed so far? A plan
+    /// holds it twice, as it was and as it will be.
+    ///
+    /// # Errors
+    /// [`EditError::Memory`].
+    pub fn next_group(&self) -> Result<(), EditError> {
+        self.view.meter.add(1);
+        match self.memory {
+            Some(allowed) if 2 * self.view.held() > allowed => Err(EditError::Memory(allowed)),
+            _ => Ok(()),
+        }
+    }
+
+    /// All groups are looked at, one after the other, each with [`Volume::next_group`].
+    pub fn all_groups(&self) -> std::ops::Range<u32> {
+        self.view.meter.begin("reading inodes", self.g.groups_count.into());
+        0..self.g.groups_count
     }
 
     /// Bytes of a block.
@@ -196,6 +234,7 @@ impl<'a> Volume<'a> {
     /// # Errors
     /// The device's.
     pub fn into_plan(self) -> Result<Plan, EditError> {
+        self.next_group()?;
         let size = u64::from(self.g.block_size);
         let superblock = SUPER_OFFSET / size * size;
         Ok(Plan { changes: self.view.into_changes()?, superblock, ..Plan::default() })

@@ -5,6 +5,7 @@ mod online;
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{DeviceInfo, Queue};
 use device::{MemoryDevice, RecordDevice};
@@ -12,7 +13,7 @@ use ext4::CheckOptions;
 use ext4::format::Geometry;
 use repair::resize::{self, ResizeOptions, ResizePlan, Size};
 use repair::undo::{Repaired, UndoFile};
-use repair::volume::EditError;
+use repair::volume::{EditError, Effort};
 use rt::Cx;
 use support::{Kind, by_mke2fs, cut_and_go_on, manifest, queue, small_groups};
 use testkit::judge;
@@ -44,7 +45,33 @@ fn plan(
     size: Size,
     wide: Option<bool>,
 ) -> Result<ResizePlan, EditError> {
-    resize::plan(cx, queue, &ResizeOptions { size, wide, device_bytes: None })
+    let wanted = ResizeOptions { size, wide, device_bytes: None };
+    resize::plan(cx, queue, &wanted, &Default::default())
+}
+
+/// Goal: a plan takes no more memory than is allowed, and says how far it is. Method: what it holds
+/// is measured, and allowed or not; every group is counted.
+#[test]
+fn memory_is_bounded_and_progress_is_shown() {
+    let device = image("ext4", "", &[]);
+    let before = device.snapshot();
+    rt::testing::world(|cx| {
+        let queue = queue(cx, device.clone());
+        let wanted = ResizeOptions { size: Size::Least, wide: None, device_bytes: None };
+        let last = Arc::new(AtomicU64::new(0));
+        let to = last.clone();
+        let meter = rt::Meter::new(move |step| to.store(step.done, Ordering::Relaxed));
+        let effort = Effort { meter, memory: None };
+        let plan = resize::plan(cx, &queue, &wanted, &effort).expect("a plan");
+        assert_eq!(last.load(Ordering::Relaxed), 1000, "all groups were read");
+        let changes = plan.layout.plan.changes.iter();
+        let held: u64 = changes.map(|change| (change.old.len() + change.new.len()) as u64).sum();
+        let of = |memory| Effort { memory: Some(memory), ..Effort::default() };
+        resize::plan(cx, &queue, &wanted, &of(2 * held)).expect("it is enough");
+        let little = resize::plan(cx, &queue, &wanted, &of(held / 4)).expect_err("too little");
+        assert!(matches!(little, EditError::Memory(_)), "{little}");
+    });
+    assert!(device.snapshot() == before, "nothing is written");
 }
 
 /// Carries a plan out.

@@ -109,13 +109,15 @@ fn carry_out(
 
 fn unshare(device: &Arc<MemoryDevice>) -> Result<(), EditError> {
     let options = TuneOptions { features: vec!["^shared_blocks".into()], ..TuneOptions::default() };
-    carry_out(device, |cx, queue| tune::plan(cx, queue, &options))
+    carry_out(device, |cx, queue| tune::plan(cx, queue, &options, &Default::default()))
 }
 
 fn resize(device: &Arc<MemoryDevice>, size: Size) {
     let options = ResizeOptions { size, wide: None, device_bytes: None };
-    carry_out(device, |cx, queue| Ok(resize::plan(cx, queue, &options)?.layout))
-        .expect("it is resized");
+    carry_out(device, |cx, queue| {
+        Ok(resize::plan(cx, queue, &options, &Default::default())?.layout)
+    })
+    .expect("it is resized");
 }
 
 /// What the check finds.

@@ -29,7 +29,7 @@ fn change(device: &Arc<MemoryDevice>, options: &TuneOptions) -> Result<(), EditE
     let dir = tempfile::tempdir().expect("a directory");
     let plan = rt::testing::world(|cx| {
         let queue = queue(cx, device.clone());
-        let plan = tune::plan(cx, &queue, options)?;
+        let plan = tune::plan(cx, &queue, options, &Default::default())?;
         plan.prepare(cx, &queue, &rt::Meter::default())?;
         plan.judge(cx, &queue, &Default::default())?;
         Ok::<_, EditError>(plan.plan)

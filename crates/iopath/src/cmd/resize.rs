@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use repair::resize::{self as ext, Numbers, ResizeOptions, Size};
+use repair::volume::Effort;
 use serde_json::{Value, json};
 
 use super::{repair as repair_cmd, replay, undoable};
@@ -56,6 +57,9 @@ pub struct Options {
     /// Print what would be done, and change nothing; XFS: of a smaller size
     #[arg(short = 'n', long)]
     dry_run: bool,
+    /// ext: use about this much memory at most for what changes; a plan that needs more is not made
+    #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
+    memory: Option<u64>,
     /// Undo file that is kept; iopath undo reverts the resize with it. XFS: where anything moves
     #[arg(short = 'z', long, value_name = "FILE")]
     undo_file: Option<PathBuf>,
@@ -64,7 +68,8 @@ pub struct Options {
 impl Options {
     /// Is there something that only ext knows?
     fn of_ext(&self) -> bool {
-        [self.min, self.print_min, self.wide, self.narrow].contains(&true)
+        let switched = [self.min, self.print_min, self.wide, self.narrow].contains(&true);
+        switched || self.memory.is_some()
     }
 }
 
@@ -126,7 +131,11 @@ fn resize_ext(app: &mut App, storage: &Storage, options: &Options) -> Result<Exi
     let device_bytes = longer(storage, options);
     let wide = switched.then_some(options.wide);
     let wanted = ResizeOptions { size, wide, device_bytes };
-    let plan = ext::plan(app.cx, &storage.queue, &wanted).with_context(named)?;
+    let progress = app.out.progress("planning");
+    let effort = Effort { memory: options.memory, meter: progress.meter() };
+    let planned = ext::plan(app.cx, &storage.queue, &wanted, &effort);
+    progress.finish();
+    let plan = planned.with_context(named)?;
     if !options.dry_run && !plan.is_done() {
         undoable::prepare(app, storage, &plan.layout)?;
         undoable::carry_out(app, storage, &plan.layout.plan, options.undo_file.as_deref())?;

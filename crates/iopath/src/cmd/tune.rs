@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use ext4::format::RawSuper;
 use ext4::format::features::Compat;
 use repair::tune as ext;
+use repair::volume::Effort;
 use serde_json::json;
 use xfs::tune::TuneOptions;
 
@@ -86,6 +87,9 @@ pub struct Options {
     /// device=LABEL=..
     #[arg(short = 'J', long, value_name = "SIZE|WORD")]
     journal_size: Option<JournalArg>,
+    /// ext: use about this much memory at most for what changes; a plan that needs more is not made
+    #[arg(long, value_name = "SIZE", value_parser = crate::text::parse_size)]
+    memory: Option<u64>,
     /// ext: undo file that is kept; iopath undo reverts the change with it
     #[arg(short = 'z', long, value_name = "FILE")]
     undo_file: Option<PathBuf>,
@@ -177,7 +181,11 @@ fn tune_ext(
     let external_journal = new.as_ref().map(|journal| journal.facts);
     let journal_follows = beside.is_some();
     let wanted = ext::TuneOptions { external_journal, journal_follows, ..wanted.clone() };
-    let plan = ext::plan(app.cx, &storage.queue, &wanted).with_context(named)?;
+    let progress = app.out.progress("planning");
+    let effort = Effort { memory: options.memory, meter: progress.meter() };
+    let planned = ext::plan(app.cx, &storage.queue, &wanted, &effort);
+    progress.finish();
+    let plan = planned.with_context(named)?;
     undoable::prepare(app, storage, &plan)?;
     undoable::carry_out(app, storage, &plan.plan, options.undo_file.as_deref())?;
     let uuid = wanted.uuid.unwrap_or(raw.s_uuid);
@@ -239,7 +247,7 @@ fn tune_xfs(
         features: options.features.clone(),
         ..ext::TuneOptions::default()
     };
-    if *given != known || options.undo_file.is_some() {
+    if *given != known || options.undo_file.is_some() || options.memory.is_some() {
         bail!("{}: XFS takes -L, -U and -O; the other options are for ext", storage.target);
     }
     // As for xfs_admin: `-O bigtime=1`.

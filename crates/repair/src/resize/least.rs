@@ -8,7 +8,7 @@ use ext4::shape::LAST_GROUP_SPARE;
 use rt::Cx;
 
 use super::{ResizeOptions, ResizePlan, plan_blocks};
-use crate::volume::{EditError, Volume};
+use crate::volume::{EditError, Effort, Volume};
 
 /// How often a larger size is tried where one is too small: maps may grow, tables need their blocks
 /// in one piece.
@@ -22,11 +22,12 @@ pub fn plan(
     cx: &mut Cx,
     queue: &Arc<Queue>,
     options: &ResizeOptions,
+    effort: &Effort,
 ) -> Result<ResizePlan, EditError> {
     let mut spare = 0;
     let mut tried = 0;
     loop {
-        let volume = Volume::open(cx, queue)?;
+        let volume = Volume::open(cx, queue, effort)?;
         let all = volume.g.blocks_count;
         let wanted = blocks(&volume, spare)?.min(all);
         match plan_blocks(volume, wanted, options.wide) {

@@ -73,10 +73,11 @@ impl Relayout<'_> {
             return Ok(());
         }
         let mut walk = Walk::default();
-        for group in 0..self.v.g.groups_count {
+        for group in self.v.all_groups() {
             for ino in self.v.inodes_of(group)? {
                 self.inode(ino, &mut walk)?;
             }
+            self.v.next_group()?;
         }
         self.charge_all(walk)
     }

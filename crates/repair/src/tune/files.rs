@@ -71,7 +71,8 @@ impl Relayout<'_> {
     /// What every owner, group and project uses.
     fn accounts(&mut self) -> Result<Accounts, EditError> {
         let mut accounts = Accounts::default();
-        for group in 0..self.v.g.groups_count {
+        for group in self.v.all_groups() {
+            self.v.next_group()?;
             for ino in self.v.inodes_of(group)? {
                 if !self.v.g.is_charged(ino) {
                     continue;

@@ -24,7 +24,8 @@ impl Relayout<'_> {
     pub fn resum(&mut self) -> Result<(), EditError> {
         self.resummed = true;
         let mut attributes = BTreeSet::new();
-        for group in 0..self.v.g.groups_count {
+        for group in self.v.all_groups() {
+            self.v.next_group()?;
             self.table(group)?;
             for ino in self.v.inodes_of(group)? {
                 let slot = self.v.slot(ino)?;
