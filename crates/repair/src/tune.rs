@@ -112,6 +112,8 @@ pub struct TuneOptions {
     pub mount_options: Vec<String>,
     /// Mount options as a text, at most 63 bytes.
     pub mount_text: Option<String>,
+    /// Bytes of an inode: more than before.
+    pub inode_size: Option<u32>,
     /// Names of features; `^name` clears.
     pub features: Vec<String>,
     /// Blocks of a new journal; None for those that mke2fs chooses.
@@ -143,6 +145,9 @@ pub fn plan(
         change_uuid(&mut raw, &volume.g, uuid, options.journal_follows)?;
     }
     seed(&mut raw, &volume.g);
+    if let Some(bytes) = options.inode_size {
+        inode_size(&mut raw, &volume.g, bytes)?;
+    }
     raw.set_checksum();
     let g = Geometry::parse(raw.as_bytes(), 0)?;
     let values = old.incompat.contains(Incompat::EA_INODE);
@@ -154,6 +159,10 @@ pub fn plan(
     }
     let resum = g.checksums != volume.g.checksums || old.group_csum() != new.group_csum();
     let mut layout = Relayout::new(volume, raw, g);
+    if options.inode_size.is_some() {
+        layout.place()?;
+        layout.walk()?;
+    }
     if (old.compat - new.compat).contains(Compat::RESIZE_INODE) {
         layout.drop_reserve()?;
     }
@@ -337,6 +346,22 @@ fn change_uuid(
         return refuse("its journal lies on another device, whose list of users holds the UUID");
     }
     raw.s_uuid = uuid;
+    Ok(())
+}
+
+/// Longer inodes, and nothing else that writes them.
+fn inode_size(raw: &mut RawSuper, g: &Geometry, bytes: u32) -> Result<(), EditError> {
+    if !bytes.is_power_of_two() || bytes <= g.inode_size || bytes > g.block_size {
+        return refuse(format!(
+            "inodes of {bytes} bytes: it has such of {}, and only larger powers of two up to a \
+             block of {} are possible",
+            g.inode_size, g.block_size
+        ));
+    }
+    if raw.features() != g.features || raw.s_uuid != g.uuid {
+        return refuse("larger inodes, and features or another UUID: change one after the other");
+    }
+    raw.s_inode_size.set(bytes as u16);
     Ok(())
 }
 

@@ -175,6 +175,62 @@ fn quota_comes_and_goes() {
     assert!(text.is_none_or(|text| text.contains("inodes of 256 bytes")));
 }
 
+/// Goal: inodes become longer, and keep what they have: with attributes inside, in deep maps, where
+/// tables have to move and files give way. Method: tune2fs where it can (it refuses `flex_bg`, and
+/// damages inodes of 128 bytes with checksums), else e2fsck and the tree.
+#[test]
+fn inodes_become_longer() {
+    let longer = |bytes| TuneOptions { inode_size: Some(bytes), ..TuneOptions::default() };
+    for (features, sizes) in
+        [("^flex_bg", &[512, 1024][..]), ("^flex_bg,^metadata_csum,^uninit_bg", &[512])]
+    {
+        let device = image("ext4", features);
+        for &size in sizes {
+            as_tune2fs(&device, &longer(size), &["-I", &size.to_string()]);
+        }
+    }
+    for (fstype, features, sizes) in [
+        ("ext4", "inline_data,quota,orphan_file,mmp", &[512, 1024][..]),
+        ("ext4", "ea_inode,bigalloc", &[1024]),
+        ("ext4", "meta_bg,^resize_inode", &[512]),
+        ("ext3", "", &[512]),
+    ] {
+        let device = image(fstype, features);
+        for &size in sizes {
+            let before = manifest(&device).expect("it is mounted");
+            change(&device, &longer(size)).unwrap_or_else(|e| panic!("{features}: {e}"));
+            assert_eq!(geometry(&device).inode_size, size);
+            let file = testkit::image::write_device(&device);
+            judge::both_e2fsck(file.path()).unwrap_or_else(|text| panic!("{features}: {text}"));
+            assert!(manifest(&device).expect("it is mounted") == before, "{features}: a tree");
+        }
+    }
+    let device = image("ext4", "");
+    let error = |options: &TuneOptions| change(&device, options).expect_err("refused").to_string();
+    assert!(error(&longer(128)).contains("only larger powers of two"));
+    assert!(error(&longer(2048)).contains("only larger powers of two"));
+    let both = TuneOptions { inode_size: Some(512), ..feature("^metadata_csum") };
+    assert!(error(&both).contains("one after the other"));
+}
+
+/// Goal: inodes of 128 bytes become longer. Method: as above; afterwards new files have extra
+/// fields, old ones keep their times.
+#[test]
+fn short_inodes_become_longer() {
+    for features in ["", "^metadata_csum,uninit_bg"] {
+        let file =
+            by_mke2fs(16 << 20, features, &[&small_groups("ext4")[..], &["-I", "128"]].concat());
+        let device = Arc::new(testkit::image::load(file.path()));
+        Kind::fill(&device, 1024);
+        let before = manifest(&device).expect("it is mounted");
+        let longer = TuneOptions { inode_size: Some(256), ..TuneOptions::default() };
+        change(&device, &longer).unwrap_or_else(|e| panic!("{features}: {e}"));
+        let file = testkit::image::write_device(&device);
+        judge::both_e2fsck(file.path()).unwrap_or_else(|text| panic!("{features}: {text}"));
+        assert!(manifest(&device).expect("it is mounted") == before, "{features}: a tree");
+    }
+}
+
 /// Goal: the orphan file comes and goes. Method: with checksums and without.
 #[test]
 fn the_orphan_file_comes_and_goes() {

@@ -80,6 +80,9 @@ pub struct Options {
     /// ext: mount options as a text, which the kernel adds; empty for none
     #[arg(long, value_name = "TEXT")]
     mount_text: Option<String>,
+    /// ext: bytes of an inode, more than it has
+    #[arg(short = 'I', value_name = "BYTES")]
+    inode_size: Option<u32>,
     /// ext: make a journal, as -O has_journal
     #[arg(short = 'j')]
     journal: bool,
@@ -156,6 +159,7 @@ impl Options {
             interval: self.interval,
             mount_options: self.mount_options.clone(),
             mount_text: self.mount_text.clone(),
+            inode_size: self.inode_size,
             features,
             journal_bytes: self.journal_size.as_ref().and_then(JournalArg::size),
             external_journal: None,

@@ -162,8 +162,9 @@ impl Relayout<'_> {
 
     /// The resize inode names the reserved descriptor blocks, and these their copies.
     fn resize_inode(&mut self) -> Result<(), EditError> {
-        let slot = self.v.slot(RESIZE_INO)?;
-        let old = InodeValues::parse(&slot, Ino(RESIZE_INO.into()), &self.v.g)?;
+        let old = self.v.slot(RESIZE_INO)?;
+        let old = InodeValues::parse(&old, Ino(RESIZE_INO.into()), &self.v.g)?;
+        let slot = self.old_slot(RESIZE_INO)?;
         let named = old.resize_table();
         let block = match named {
             0 => match self.maps.take_some(&mut self.v, self.g.cluster_ratio.into())? {

@@ -165,7 +165,9 @@ impl<'a> Relayout<'a> {
         for group in 0..kept {
             let desc = self.v.descs[group as usize];
             for (index, (start, len)) in pieces(&self.v.g, &desc).into_iter().enumerate() {
-                if start + len > self.g.blocks_count || self.is_fixed(start..start + len) {
+                let longer = index == 2 && self.g.itable_blocks != self.v.g.itable_blocks;
+                let behind = start + len > self.g.blocks_count;
+                if longer || behind || self.is_fixed(start..start + len) {
                     self.maps.load_run(&mut self.v, start..start + len)?;
                     self.maps.clear(start..start + len);
                     displaced.insert((group, index));

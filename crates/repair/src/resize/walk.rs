@@ -93,28 +93,72 @@ impl Relayout<'_> {
         Ok(())
     }
 
-    /// Copies the tables that move, as far as they are in use.
+    /// Copies the tables that move, as far as they are in use. Longer slots end with zeros, and have
+    /// new checksums.
     fn move_tables(&mut self) -> Result<(), EditError> {
+        let same = self.g.inode_size == self.v.g.inode_size;
         for group in 0..self.kept() {
             let (old, new) = (self.v.descs[group as usize], self.descs[group as usize]);
-            if old.inode_table == new.inode_table {
+            if old.inode_table == new.inode_table && same {
                 continue;
             }
             let lazy = self.v.g.features.group_csum();
             let unused = if lazy { old.itable_unused } else { 0 };
             let slots = self.g.inodes_per_group - unused.min(self.g.inodes_per_group);
             let empty = lazy && old.flags.contains(GroupFlags::INODE_UNINIT);
-            let blocks = if empty { 0 } else { slots.div_ceil(self.g.inodes_per_block) };
-            for block in 0..u64::from(self.g.itable_blocks) {
-                let content = match block < u64::from(blocks) {
-                    true => self.v.view.original(old.inode_table + block)?,
-                    false => vec![0; self.v.size()],
-                };
-                self.v.view.write(new.inode_table + block, &content);
+            let slots = if empty { 0 } else { slots };
+            match same {
+                true => self.move_table(old.inode_table, new.inode_table, slots)?,
+                false => self.widen_table(group, slots)?,
             }
             self.descs[group as usize].flags |= GroupFlags::INODE_ZEROED;
         }
         Ok(())
+    }
+
+    fn move_table(&mut self, from: u64, to: u64, slots: u32) -> Result<(), EditError> {
+        let blocks = slots.div_ceil(self.g.inodes_per_block);
+        for block in 0..u64::from(self.g.itable_blocks) {
+            let content = match block < u64::from(blocks) {
+                true => self.v.view.original(from + block)?,
+                false => vec![0; self.v.size()],
+            };
+            self.v.view.write(to + block, &content);
+        }
+        Ok(())
+    }
+
+    /// Writes the first slots of a group into its new table, where they are longer.
+    fn widen_table(&mut self, group: u32, slots: u32) -> Result<(), EditError> {
+        let to = self.descs[group as usize].inode_table;
+        let size = self.g.inode_size as usize;
+        let used = slots.div_ceil(self.g.inodes_per_block);
+        for block in 0..used {
+            let mut content = vec![0; self.v.size()];
+            let first = block * self.g.inodes_per_block;
+            let numbers = first..(first + self.g.inodes_per_block).min(slots);
+            for (slot, index) in content.chunks_exact_mut(size).zip(numbers) {
+                let ino = group * self.g.inodes_per_group + index + 1;
+                let old = self.v.slot(ino)?;
+                slot[..old.len()].copy_from_slice(&old);
+                if self.g.checksums.metadata && old.iter().any(|&byte| byte != 0) {
+                    self.seed(ino, InodeValues::generation_of(slot)).set_inode(slot);
+                }
+            }
+            self.v.view.write(to + u64::from(block), &content);
+        }
+        self.zeroes.push((to + u64::from(used), u64::from(self.g.itable_blocks - used)));
+        self.v.next_group()
+    }
+
+    /// The slot of an inode where the old table has it, as long as it will be.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn old_slot(&mut self, ino: u32) -> Result<Vec<u8>, EditError> {
+        let mut slot = self.v.slot(ino)?;
+        slot.resize(self.g.inode_size as usize, 0);
+        Ok(slot)
     }
 
     /// Writes a slot where the new table has it.
@@ -140,8 +184,8 @@ impl Relayout<'_> {
         if ino == RESIZE_INO && self.has_reserve() {
             return Ok(());
         }
-        let mut slot = self.v.slot(ino)?;
-        let old = InodeValues::parse(&slot, Ino(ino.into()), &self.v.g)?;
+        let old = InodeValues::parse(&self.v.slot(ino)?, Ino(ino.into()), &self.v.g)?;
+        let mut slot = self.old_slot(ino)?;
         let number = self.numbers.of(ino);
         let mut values = old;
         if has_map(&old) {
