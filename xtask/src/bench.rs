@@ -12,8 +12,8 @@ const DIRECTORIES: usize = 100;
 const FILES: usize = 100;
 
 /// A way to do the work: shell text with `$I` (image), `$E` and `$X` (images that hold the tree,
-/// of ext4 and XFS), `$T` (tree), `$S` (one of files of 100 bytes), `$P` (the tree as a prototype file of mkfs.xfs), `$O` (target
-/// folder) and `$B` (our command).
+/// of ext4 and XFS), `$T` (tree), `$S` (one of files of 100 bytes), `$P` (the tree as a prototype
+/// file of mkfs.xfs), `$O` (target folder) and `$B` (our command).
 struct Way {
     name: &'static str,
     script: &'static str,

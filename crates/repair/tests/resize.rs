@@ -1,5 +1,7 @@
 //! Larger, smaller, and back: e2fsck finds nothing, the tree is the same, a cut leaves one of both.
 
+#[path = "resize/guest.rs"]
+mod guest;
 #[path = "resize/online.rs"]
 mod online;
 mod support;

@@ -93,8 +93,8 @@ impl Relayout<'_> {
         Ok(())
     }
 
-    /// Copies the tables that move, as far as they are in use. Longer slots end with zeros, and have
-    /// new checksums.
+    /// Copies the tables that move, as far as they are in use. Longer slots end with zeros, and
+    /// have new checksums.
     fn move_tables(&mut self) -> Result<(), EditError> {
         let same = self.g.inode_size == self.v.g.inode_size;
         for group in 0..self.kept() {
@@ -108,7 +108,7 @@ impl Relayout<'_> {
             let empty = lazy && old.flags.contains(GroupFlags::INODE_UNINIT);
             let slots = if empty { 0 } else { slots };
             match same {
-                true => self.move_table(old.inode_table, new.inode_table, slots)?,
+                true => self.move_table(group, slots)?,
                 false => self.widen_table(group, slots)?,
             }
             self.descs[group as usize].flags |= GroupFlags::INODE_ZEROED;
@@ -116,7 +116,9 @@ impl Relayout<'_> {
         Ok(())
     }
 
-    fn move_table(&mut self, from: u64, to: u64, slots: u32) -> Result<(), EditError> {
+    fn move_table(&mut self, group: u32, slots: u32) -> Result<(), EditError> {
+        let from = self.v.descs[group as usize].inode_table;
+        let to = self.descs[group as usize].inode_table;
         let blocks = slots.div_ceil(self.g.inodes_per_block);
         for block in 0..u64::from(self.g.itable_blocks) {
             let content = match block < u64::from(blocks) {
