@@ -14,6 +14,7 @@ use super::Fs;
 use super::forks::Fork;
 use super::names::Name;
 use super::room::first_blocks;
+use super::store::ROOM_MIN;
 use super::tree_hash::{Leaf, levels};
 use crate::RepairError;
 
@@ -78,9 +79,17 @@ impl Fs<'_> {
     ) -> Result<(), RepairError> {
         let inode = self.inodes.get_mut(&ino.0).expect("a directory");
         let (data, _) = fork_ranges(inode.core.forkoff, self.g.inode_size as usize);
+        // Where the attributes begin is decided behind the content; they take some room.
+        let attributes = match (&inode.small_attr, inode.attr.extents.is_empty()) {
+            _ if inode.core.forkoff != 0 => 0,
+            (Some(bytes), _) => bytes.len().max(ROOM_MIN).next_multiple_of(8),
+            (None, true) => 0,
+            (None, false) => ROOM_MIN,
+        };
+        let room = data.len() - attributes;
         inode.dirty = true;
         inode.data = Fork::default();
-        if let Some(bytes) = small(&names, parent, data.len(), self.g.features.ftype()) {
+        if let Some(bytes) = small(&names, parent, room, self.g.features.ftype()) {
             inode.core.size = bytes.len() as u64;
             inode.core.format = ForkFormat::Local;
             inode.small_data = Some(bytes);

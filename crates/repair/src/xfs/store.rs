@@ -12,7 +12,7 @@ use super::tree_build::{Builder, blocks_for};
 use crate::RepairError;
 
 /// The smallest and the usual room of a fork in its inode, bytes.
-const ROOM_MIN: usize = 24;
+pub const ROOM_MIN: usize = 24;
 const ROOM_USUAL: usize = 192;
 
 /// What a fork of an inode is to hold.
