@@ -30,6 +30,7 @@ mod inodes;
 mod journal;
 pub mod map;
 mod map_build;
+mod mmp;
 mod quotas;
 mod super_block;
 mod system;
@@ -96,6 +97,8 @@ pub struct Fs<'a> {
     context: Option<Vec<u8>>,
     /// What is known of the names.
     tree: Tree,
+    /// The block of multi-mount protection lies where nothing else does.
+    mmp_marked: bool,
     /// The round found an inode that it had not read: the next one reads it.
     again: bool,
     /// Maps are of removed inodes: nodes that are empty by now are read as they were.
@@ -152,6 +155,7 @@ impl<'a> Fs<'a> {
     /// The superblock and the descriptors, restored where they must be, and the journal replayed.
     fn open(view: View<'a>, out: Decisions<'a>) -> Result<Fs<'a>, RepairError> {
         let mut fs = super_block::open(view, out)?;
+        fs.ensure_unused()?;
         fs.descriptors()?;
         if fs.replay()? {
             fs.reread()?;

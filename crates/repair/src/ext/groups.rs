@@ -39,6 +39,7 @@ impl Fs<'_> {
             self.mark(&desc);
             self.descs.push(desc);
         }
+        self.mark_mmp();
         self.whole_clusters();
         Ok(())
     }

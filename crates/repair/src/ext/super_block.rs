@@ -33,9 +33,6 @@ const MOVED_LEAST: u32 = 3;
 /// The groups whose copies are tried first.
 const COPIES: &[u64] = &[1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
 
-/// Features that mounts write and repair does not know.
-const NOT_YET: [&str; 3] = ["meta_bg", "mmp", "sparse_super2"];
-
 /// What became of the superblock.
 struct Choice {
     bytes: Vec<u8>,
@@ -52,12 +49,6 @@ pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, Re
     let choice = choose(&mut view)?;
     let geometry = parse(&choice.bytes).map_err(|kind| RepairError::Hopeless(kind.to_string()))?;
     let (access, reasons) = geometry.features.access();
-    for name in NOT_YET {
-        let feature = ext4::format::features::find(name).expect("a known feature");
-        if geometry.features.bits().any(|found| found == (feature.set, feature.bit)) {
-            return Err(RepairError::Feature(name.to_string()));
-        }
-    }
     if access != Access::ReadWrite {
         let names: Vec<String> = reasons.iter().map(ToString::to_string).collect();
         return Err(RepairError::Feature(names.join("; ")));
@@ -104,6 +95,7 @@ pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, Re
         tree: Default::default(),
         again: false,
         of_deleted: false,
+        mmp_marked: false,
         g: geometry,
     })
 }

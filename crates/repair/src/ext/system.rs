@@ -166,6 +166,7 @@ impl Fs<'_> {
             self.resize_inode()?;
         }
         self.journal_file()?;
+        self.settle_mmp()?;
         self.quotas()
     }
 

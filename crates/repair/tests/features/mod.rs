@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use base::Ino;
 use device::MemoryDevice;
-use ext4::format::{At, Geometry, GroupDesc, InodeFlags, InodeValues};
+use ext4::format::mmp::Mmp;
+use ext4::format::{At, Geometry, GroupDesc, InodeFlags, InodeValues, RawSuper};
 use testkit::content::{create, mkdir};
 use testkit::manifest::Manifest;
 use vfs::{FileSystem, Namespace};
@@ -318,4 +319,36 @@ fn names_of_inodes_that_are_gone_are_removed() {
         }
         assert_eq!(repaired(&device), before, "{name}");
     }
+}
+
+/// The block of multi-mount protection: damaged, somewhere else, and held by somebody.
+#[test]
+fn multi_mount_protection_is_repaired_and_respected() {
+    let (device, before) = of("mmp-1k");
+    let raw =
+        |device: &MemoryDevice| RawSuper::read(&device.snapshot()[1024..2048]).expect("sound");
+    let block = raw(&device).s_mmp_block.get();
+    let damaged = Arc::new(device.fork());
+    damaged.write_at(block * 1024, &[0x77; 300]);
+    assert_eq!(repaired(&damaged), before);
+    // In the inode table, and behind the end.
+    for place in [60, 1 << 40] {
+        let moved = Arc::new(device.fork());
+        let mut bytes = moved.snapshot()[1024..2048].to_vec();
+        let wrong = RawSuper::view_mut(&mut bytes).expect("1024 bytes");
+        wrong.s_mmp_block.set(place);
+        wrong.set_checksum();
+        moved.write_at(1024, &bytes);
+        assert_eq!(repaired(&moved), before);
+        assert_ne!(raw(&moved).s_mmp_block.get(), place);
+    }
+    let held = Arc::new(device.fork());
+    let mut page = held.snapshot()[block as usize * 1024..][..1024].to_vec();
+    let seed = geometry(&held.snapshot()).checksums.seed;
+    let mut mmp = Mmp::parse(&page, Some(seed)).expect("sound");
+    (mmp.sequence, mmp.node) = (5, "another".into());
+    mmp.emit(&mut page, Some(seed));
+    held.write_at(block * 1024, &page);
+    let refused = plan(&held).expect_err("somebody writes");
+    assert!(refused.to_string().contains("another"), "{refused}");
 }

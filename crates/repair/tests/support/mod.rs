@@ -80,6 +80,13 @@ pub const KINDS: &[Kind] = &[
 
 /// Features that not every image has.
 pub const FEATURES: &[Kind] = &[
+    Kind { features: "meta_bg,^resize_inode", bytes: 40 << 20, ..kind("meta-bg-1k", "ext4", 1024) },
+    Kind {
+        features: "sparse_super2,^resize_inode",
+        bytes: 40 << 20,
+        ..kind("sparse2-1k", "ext4", 1024)
+    },
+    Kind { features: "mmp", ..kind("mmp-1k", "ext4", 1024) },
     Kind { features: "casefold", extra: Extra::Folded, ..kind("casefold-1k", "ext4", 1024) },
     Kind { features: "verity", extra: Extra::Verity, ..kind("verity-1k", "ext4", 1024) },
     Kind { features: "inline_data", ..kind("inline-1k", "ext4", 1024) },
