@@ -1,7 +1,8 @@
 //! Damaged images by seed: after a repair e2fsck finds nothing, a second repair neither, and undo
 //! gives the image back byte for byte.
 //!
-//! `IOPATH_SEEDS=n` runs n seeds of each kind of image in place of the few of an ordinary run.
+//! `IOPATH_SEEDS=n` runs n seeds of each kind of image in place of the few of an ordinary run;
+//! `IOPATH_KEEP=FILE` keeps the last mutant.
 
 mod features;
 mod support;
@@ -36,6 +37,9 @@ fn e2fscks(image: &std::path::Path) -> Result<(), String> {
 /// Repairs a mutant and has it judged.
 fn one(name: String, image: &[u8], judge: Judge, count: &mut Count) {
     let _watchdog = Watchdog::new(name.clone(), 100);
+    if let Ok(path) = std::env::var("IOPATH_KEEP") {
+        std::fs::write(path, image).expect("the mutant is kept");
+    }
     let device = Arc::new(MemoryDevice::from_image(image));
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| plan(&device)));
     let plan_ = match tried {

@@ -5,6 +5,7 @@ use block::DeviceError;
 use ext4::Rule;
 use ext4::format::features::Incompat;
 use ext4::format::group_desc::stored_checksum;
+use ext4::format::super_block::ROOT_INO;
 use ext4::format::{At, GroupDesc, GroupFlags, InodeValues};
 
 use super::{Bits, Fs};
@@ -171,6 +172,8 @@ impl Fs<'_> {
         own: Option<&GroupDesc>,
     ) -> Result<Option<Candidate>, DeviceError> {
         let mut list = self.copies(group)?;
+        // Inodes without checksums say less than the checksum of a copy.
+        let summed = if self.g.features.group_csum() { list.len() } else { 0 };
         list.extend(own.map(|&desc| Candidate { desc, copy: None }));
         let witnessed = list.len();
         list.extend(self.usual(group).into_iter().map(|desc| Candidate { desc, copy: None }));
@@ -181,6 +184,7 @@ impl Fs<'_> {
                 continue;
             }
             let votes = self.table_votes(group, &candidate.desc)?;
+            let votes = if index < summed { votes + VOTERS } else { votes };
             // What is only usual needs a witness where groups lie together.
             let guess = index >= witnessed && flex && votes == 0;
             if !guess && best.as_ref().is_none_or(|(most, _)| votes > *most) {
@@ -220,6 +224,9 @@ impl Fs<'_> {
             let ino = group * self.g.inodes_per_group + index + 1;
             let used = InodeValues::parse(&slot, Ino(ino.into()), &self.g)
                 .is_ok_and(|values| values.links > 0 && values.kind().is_some());
+            if ino == ROOT_INO && !used {
+                return Ok(0);
+            }
             votes += u32::from(used);
         }
         Ok(votes)

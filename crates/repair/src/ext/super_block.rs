@@ -211,8 +211,9 @@ fn disagrees(view: &mut View<'_>, bytes: &[u8], g: &Geometry) -> Result<bool, Re
     if copies == 0 {
         return Ok(false);
     }
+    // One copy alone must be better.
     let own = score(view, bytes, 0)?;
-    Ok(best_copy(view, own.saturating_sub(1))?.is_some())
+    Ok(best_copy(view, own.saturating_sub(u32::from(copies > 1)))?.is_some())
 }
 
 /// How well the descriptors and the root directory fit a superblock; 0 where nothing does. The
@@ -229,6 +230,9 @@ fn score(view: &mut View<'_>, bytes: &[u8], holder: u32) -> Result<u32, DeviceEr
         let desc = GroupDesc::read(&bytes);
         score += u32::from(desc.check_places(group, &g).is_ok());
         score += u32::from(GroupDesc::parse(&bytes, group, &g).is_ok());
+        // mke2fs puts a group's bitmap behind the copies, or those of many groups there.
+        let behind = g.group_first_block(group) + u64::from(g.base_meta_blocks(group));
+        score += u32::from(desc.block_bitmap == behind);
         if group == 0 && desc.check_places(group, &g).is_ok() {
             let (_, index) = g.inode_group(Ino(ROOT_INO.into())).expect("in range");
             let (at, offset) = g.inode_offset(index);
