@@ -55,7 +55,7 @@ pub use apply::apply;
 pub use ext4::format::extent::FileRun;
 pub use plan::{Change, Finding, Plan};
 pub use undelete::{Deleted, Deletions};
-pub use xfs::plan_shrink;
+pub use xfs::{plan_least_shrink, plan_shrink};
 
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]

@@ -49,7 +49,7 @@ mod tree_hash;
 mod tree_read;
 mod undelete;
 
-pub use shrink::plan as plan_shrink;
+pub use shrink::{plan as plan_shrink, plan_least as plan_least_shrink};
 pub use undelete::deleted;
 
 use groups::Group;

@@ -120,11 +120,20 @@ fn carry_out(cx: &mut Cx, queue: &Arc<Queue>, plan: &ShrinkPlan, undo: &std::pat
 
 /// Shrinks an image to so many MiB, and lets everybody judge.
 fn shrunk(device: &Arc<MemoryDevice>, what: &str, mib: u64) -> ShrinkPlan {
+    shrunk_by(device, what, |cx, queue| plan(cx, queue, mib * MIB))
+}
+
+/// Carries out a plan, and lets everybody judge.
+fn shrunk_by(
+    device: &Arc<MemoryDevice>,
+    what: &str,
+    plan: impl FnOnce(&mut Cx, &Arc<Queue>) -> Result<ShrinkPlan, EditError>,
+) -> ShrinkPlan {
     let before = manifest(device).expect("it is mounted");
     let dir = tempfile::tempdir().expect("a directory");
     let plan = rt::testing::world(|cx| {
         let queue = queue(cx, device.clone());
-        let plan = plan(cx, &queue, mib * MIB).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let plan = plan(cx, &queue).unwrap_or_else(|e| panic!("{what}: {e}"));
         carry_out(cx, &queue, &plan, &dir.path().join("undo"));
         plan
     });
@@ -258,6 +267,31 @@ fn the_log_moves() {
     let g = geometry(&device.snapshot()).expect("a superblock");
     assert!(g.split(g.log_start).ag < 3);
     shrunk(&device, "and again", 60);
+}
+
+/// Goal: the smallest size is one that holds everything, and the next smaller ones do not.
+#[test]
+fn the_smallest_size_is_found() {
+    for rmapbt in [true, false] {
+        let device = Shape { block: 4096, compat: "6.12", rmapbt }.image();
+        let mut least = 0;
+        let plan = shrunk_by(&device, "to the least", |cx, queue| {
+            let (bytes, found) = repair::plan_least_shrink(cx, queue, &Meter::default())?;
+            least = bytes;
+            Ok(found.expect("it can be smaller"))
+        });
+        assert_eq!(least, plan.after.0 * 4096);
+        assert!(least < 90 * MIB, "rmapbt {rmapbt}: {least} bytes");
+        rt::testing::world(|cx| {
+            let queue = queue(cx, device.clone());
+            for less in 1..4 {
+                let bytes = least - less * (DEVICE / 256);
+                let error = self::plan(cx, &queue, bytes).expect_err("too small");
+                assert!(matches!(error, EditError::NoRoom(_)), "rmapbt {rmapbt}: {error}");
+            }
+        });
+        println!("rmapbt {rmapbt}: {least} bytes");
+    }
 }
 
 /// Goal: what cannot be is refused by name, and nothing is written.

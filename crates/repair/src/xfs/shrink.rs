@@ -34,6 +34,9 @@ use blocks::Moves;
 /// Blocks that a group keeps for its own btrees beyond those that they have.
 const SPARE_MIN: u32 = 16;
 
+/// Into how many parts of the old size the search for the smallest one divides.
+const LEAST_PARTS: u64 = 512;
+
 /// The accounts of all kinds must be counted again.
 const CHECKED: QuotaFlags =
     QuotaFlags::USER_CHECKED.union(QuotaFlags::GROUP_CHECKED).union(QuotaFlags::PROJECT_CHECKED);
@@ -113,6 +116,37 @@ pub fn plan(
         inodes_moved: numbers.len() as u64,
         layout: LayoutPlan { block_size, zeroes: Vec::new(), moves: copies, plan },
     })
+}
+
+/// The smallest size in bytes, to a 512th of the present one, and the plan for it; none if it
+/// cannot be smaller. Sizes between are planned until one fits and the next does not. Reads only;
+/// parks.
+///
+/// # Errors
+/// [`EditError`]: the file system stays as it is.
+pub fn plan_least(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    meter: &Meter,
+) -> Result<(u64, Option<ShrinkPlan>), EditError> {
+    let g = open(View::new(cx, queue), Purpose::Move)?.g;
+    let bytes = |blocks: u64| blocks * u64::from(g.block_size);
+    // What no size of this file system can be planned for shows here.
+    let mut best = match plan(cx, queue, bytes(g.blocks_count - 1), meter) {
+        Ok(plan) => plan,
+        Err(EditError::NoRoom(_)) => return Ok((bytes(g.blocks_count), None)),
+        Err(error) => return Err(error),
+    };
+    let (step, mut low) = ((g.blocks_count / LEAST_PARTS).max(1), 0);
+    while best.after.0.saturating_sub(low) > step {
+        let middle = low + (best.after.0 - low) / 2;
+        match plan(cx, queue, bytes(middle), meter) {
+            Ok(plan) => best = plan,
+            Err(EditError::NoRoom(_) | EditError::Refused(_)) => low = middle,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((bytes(best.after.0), Some(best)))
 }
 
 /// Refuses a file system of which anything was found that a repair would change.
