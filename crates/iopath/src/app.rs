@@ -56,6 +56,13 @@ pub struct Options {
     /// Read what a damaged image still holds; nothing is written
     #[arg(long, global = true)]
     pub rescue: bool,
+    /// With --rescue: look for this file system, ext or xfs, also below another one
+    #[arg(long, global = true, value_name = "TYPE", requires = "rescue")]
+    pub rescue_type: Option<RescueType>,
+    /// With --rescue: a copy of ext's superblock begins at this byte of the file system
+    #[arg(long, global = true, value_name = "BYTES", requires = "rescue",
+          value_parser = text::parse_size)]
+    pub superblock: Option<u64>,
     /// With --rescue: a map file of GNU ddrescue
     #[arg(long, global = true, value_name = "FILE", requires = "rescue")]
     pub map: Option<std::path::PathBuf>,
@@ -221,6 +228,34 @@ pub struct App<'c> {
     pub words: Vec<OsString>,
     /// What holds where the process is locked.
     pub locked: Option<sandbox::Locked>,
+}
+
+/// A file system that is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum RescueType {
+    /// Ext2, ext3 or ext4.
+    #[value(alias = "ext2", alias = "ext3", alias = "ext4")]
+    Ext,
+    /// XFS.
+    Xfs,
+}
+
+/// What is looked for, as the options say it.
+///
+/// # Errors
+/// A superblock of ext, and XFS.
+pub fn format_wanted(
+    kind: Option<RescueType>,
+    superblock: Option<u64>,
+) -> anyhow::Result<Option<repair::Format>> {
+    match (kind, superblock) {
+        (Some(RescueType::Xfs), Some(_)) => {
+            anyhow::bail!("a superblock at another place is for ext; XFS finds its copies itself")
+        }
+        (Some(RescueType::Xfs), None) => Ok(Some(repair::Format::Xfs)),
+        (None, None) => Ok(None),
+        _ => Ok(Some(repair::Format::Ext { superblock })),
+    }
 }
 
 /// A target that was opened by `--rescue`.

@@ -10,7 +10,7 @@ use block::Device;
 use repair::rescue::Rescued;
 use repair::{RepairError, map_file};
 
-use crate::app::{App, Opened};
+use crate::app::{App, Opened, format_wanted};
 use crate::target::Target;
 
 /// Refuses to write where `--rescue` is given.
@@ -43,8 +43,9 @@ pub fn through(
         return Ok(device);
     }
     let lost = lost(app, &device, start)?;
+    let format = format_wanted(app.options.rescue_type, app.options.superblock)?;
     let progress = app.out.progress("looking at what is left");
-    let rescued = Rescued::new(app.cx, &device, &lost);
+    let rescued = Rescued::new(app.cx, &device, &lost, format);
     progress.finish();
     let rescued = Arc::new(rescued.with_context(|| target.to_string())?);
     introduce(app, target, &rescued);

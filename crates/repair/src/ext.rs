@@ -117,7 +117,11 @@ pub fn plan(
 ) -> Result<Plan, RepairError> {
     let mut view = View::new(cx, queue);
     view.meter = options.meter.clone();
-    let mut fs = Fs::open(view, Decisions::new(decide))?;
+    let place = match options.format {
+        Some(crate::Format::Ext { superblock }) => superblock,
+        _ => None,
+    };
+    let mut fs = Fs::open(view, Decisions::new(decide), place)?;
     let (mut left, light) = fs.judge()?;
     if let Some(light) = light.filter(|_| !left.is_empty())
         && fs.take_counts(light)?
@@ -153,8 +157,8 @@ pub fn plan(
 
 impl<'a> Fs<'a> {
     /// The superblock and the descriptors, restored where they must be, and the journal replayed.
-    fn open(view: View<'a>, out: Decisions<'a>) -> Result<Fs<'a>, RepairError> {
-        let mut fs = super_block::open(view, out)?;
+    fn open(view: View<'a>, out: Decisions<'a>, place: Option<u64>) -> Result<Fs<'a>, RepairError> {
+        let mut fs = super_block::open(view, out, place)?;
         fs.ensure_unused()?;
         fs.descriptors()?;
         if fs.replay()? {

@@ -99,9 +99,23 @@ pub enum RepairError {
     Hopeless(String),
 }
 
+/// A file system that somebody knows to be there, or to have been.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Ext2, ext3 or ext4.
+    Ext {
+        /// Where a copy of its superblock lies, in bytes; None: it is found.
+        superblock: Option<u64>,
+    },
+    /// XFS.
+    Xfs,
+}
+
 /// What a plan may do beside what is always right.
 #[derive(Clone, Debug, Default)]
 pub struct PlanOptions {
+    /// Which file system is there, also below another one; None: the one that is found.
+    pub format: Option<Format>,
     /// A log of XFS that cannot be replayed is made empty; else there is no plan.
     pub zero_log: bool,
     /// The device of an external log of XFS.
@@ -136,8 +150,11 @@ pub fn plan_with(
     options: PlanOptions,
     decide: &mut dyn FnMut(&Finding) -> bool,
 ) -> Result<Plan, RepairError> {
-    if xfs::is_here(cx, queue)? {
-        return xfs::plan(cx, queue, &options, decide);
+    match options.format {
+        Some(Format::Xfs) => return xfs::plan(cx, queue, &options, decide),
+        Some(Format::Ext { .. }) => return ext::plan(cx, queue, &options, decide),
+        None if xfs::is_here(cx, queue)? => return xfs::plan(cx, queue, &options, decide),
+        None => {}
     }
     match ext::plan(cx, queue, &options, decide) {
         Err(RepairError::NoSuperblock) => xfs::plan(cx, queue, &options, decide),

@@ -10,7 +10,7 @@ use block::{BioFlags, Device, DeviceError, Overlay, Queue, QueueConfig};
 use rt::Cx;
 
 use crate::holes::Holes;
-use crate::{Plan, PlanOptions, RepairError, plan_with};
+use crate::{Format, Plan, PlanOptions, RepairError, plan_with};
 
 /// A device with less than this part of its file system is not read: so much memory is not spent on
 /// the word of a superblock.
@@ -29,8 +29,9 @@ pub struct Rescued {
 }
 
 impl Rescued {
-    /// Reads `device` as well as it can be read. What is `lost` of it, in sectors, is not asked
-    /// for. Reads all metadata once; memory as for [`plan`](fn@crate::plan). Parks.
+    /// Reads `device` as well as it can be read, the `format` that was there if that is known. What
+    /// is `lost` of it, in sectors, is not asked for. Reads all metadata once; memory as for
+    /// [`plan`](fn@crate::plan). Parks.
     ///
     /// # Errors
     /// The overlay's.
@@ -38,16 +39,17 @@ impl Rescued {
         cx: &mut Cx,
         device: &Arc<dyn Device>,
         lost: &RangeSet64,
+        format: Option<Format>,
     ) -> Result<Rescued, DeviceError> {
         let own = device.info().bytes();
         let mut holes = Arc::new(Holes::new(device.clone(), own, lost));
-        let mut made = plan_of(cx, &holes);
+        let mut made = plan_of(cx, &holes, format);
         let mut missing = 0;
         if let Err(RepairError::CutShort { bytes, .. }) = made
             && bytes / MOST_MISSING <= own
         {
             holes = Arc::new(Holes::new(device.clone(), bytes, lost));
-            made = plan_of(cx, &holes);
+            made = plan_of(cx, &holes, format);
             missing = bytes.saturating_sub(own);
         }
         let device = match &made {
@@ -80,10 +82,11 @@ fn queue_of(cx: &Cx, device: Arc<dyn Device>) -> Arc<Queue> {
     Queue::new(cx.runtime(), device, QueueConfig::default()).expect("the default elevator exists")
 }
 
-fn plan_of(cx: &mut Cx, holes: &Arc<Holes>) -> Result<Plan, RepairError> {
+fn plan_of(cx: &mut Cx, holes: &Arc<Holes>, format: Option<Format>) -> Result<Plan, RepairError> {
     let queue = queue_of(cx, holes.clone());
     // Nothing is written: what a log holds that cannot be replayed is not lost by that.
-    plan_with(cx, &queue, PlanOptions { zero_log: true, ..PlanOptions::default() }, &mut |_| true)
+    let options = PlanOptions { zero_log: true, format, ..PlanOptions::default() };
+    plan_with(cx, &queue, options, &mut |_| true)
 }
 
 /// The device with the changes of a plan over it.

@@ -97,6 +97,8 @@ struct Fs<'a> {
     healing: bool,
     /// A stray block was found: its place may have been read before.
     again: bool,
+    /// A part of a directory could not be read.
+    names_damaged: bool,
     /// The inodes with records of quota, by kind.
     quota_inos: [Option<u64>; 3],
     /// The log is made empty.
@@ -285,6 +287,7 @@ impl<'a> Fs<'a> {
         self.reread()?;
         self.read_groups()?;
         self.find_chunks()?;
+        self.root_chunk()?;
         self.read_inodes()?;
         self.spare = None;
         let before = self.claims();

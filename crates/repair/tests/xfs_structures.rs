@@ -254,3 +254,117 @@ fn counters_and_links_are_stored_without_building_anything_anew() {
         assert_eq!(other, None, "{name}: {:#?}", plan.findings);
     }
 }
+
+/// Blocks of inodes that were swapped go back: each inode says its number under a right checksum.
+/// What lies over another block of inodes is gone, and no file gets the content of another.
+#[test]
+fn blocks_of_inodes_that_were_swapped_go_back() {
+    for name in ["xfs-4k", "xfs-rmap-4k", "xfs-parent-4k", "xfs-1k", "xfs-parent-1k"] {
+        let kind = kind(name);
+        let base = kind.image();
+        let before = manifest(&base).expect("a sound image");
+        let image = base.snapshot();
+        let g = xfs_support::geometry(&image).expect("sound");
+        let size = g.block_size as usize;
+        let root = g.linear(g.ino_place(g.root_ino).0) as usize;
+        // Blocks of one chunk.
+        for [one, other] in [[1, 3], [2, 7]].map(|pair| pair.map(|block| (root + block) * size)) {
+            let [first, second] = [one, other].map(|at| image[at..at + size].to_vec());
+            assert!([&first, &second].iter().all(|block| block.starts_with(b"IN")), "{name}");
+            let device = Arc::new(base.fork());
+            device.write_at(one as u64, &second);
+            device.write_at(other as u64, &first);
+            let (plan, after) = repaired(&device);
+            assert_eq!(differences(&before, &after), [""; 0], "{name}: {:#?}", plan.findings);
+            assert!(plan.findings.iter().all(|finding| finding.safe), "{:#?}", plan.findings);
+            let device = Arc::new(base.fork());
+            device.write_at(one as u64, &second);
+            let (plan, after) = repaired(&device);
+            assert!(plan.findings.iter().any(|finding| finding.loss.is_some()), "{name}");
+            for path in differences(&before, &after) {
+                let kept =
+                    content(&after, &path).is_none_or(|sum| Some(sum) == content(&before, &path));
+                assert!(kept || path.starts_with("lost+found"), "{name}: {path}");
+            }
+        }
+    }
+}
+
+/// One record of the reverse map with a wrong field and a right checksum, or a group's records of
+/// inodes: the record is wrong, and no file loses anything.
+#[test]
+fn a_wrong_record_costs_no_file() {
+    let kind = kind("xfs-rmap-4k");
+    let base = kind.image();
+    let before = manifest(&base).expect("a sound image");
+    let image = base.snapshot();
+    let g = xfs_support::geometry(&image).expect("sound");
+    let agf_of = |ag: u32| {
+        let at = g.header_sector(ag, AgHeader::Agf).bytes() as usize;
+        *RawAgf::view(&image[at..at + 512]).expect("a sector")
+    };
+    let one_leaf = |&ag: &u32| agf_of(ag).agf_rmap_level.get() == 1;
+    let ag = (0..g.ag_count).find(one_leaf).expect("a group whose root is a leaf");
+    let agf = agf_of(ag);
+    let root = xfs::format::AgBlock { ag, block: agf.agf_rmap_root.get() };
+    let size = g.block_size as usize;
+    let at = g.linear(root) as usize * size;
+    let count = usize::from(u16::from_be_bytes([image[at + 6], image[at + 7]]));
+    let mut hit = 0;
+    for index in 0..count {
+        let record = 56 + 24 * index;
+        let owner = u64::from_be_bytes(image[at + record + 8..][..8].try_into().expect("eight"));
+        if owner >= 1 << 62 {
+            continue;
+        }
+        for wrong in [999_999, g.root_ino.0] {
+            let device = Arc::new(base.fork());
+            let mut block = image[at..at + size].to_vec();
+            block[record + 8..record + 16].copy_from_slice(&u64::to_be_bytes(wrong));
+            verifier::update_crc(Block::Rmap, &mut block);
+            device.write_at(at as u64, &block);
+            let (_, after) = repaired(&device);
+            assert_eq!(differences(&before, &after), [""; 0], "record {index}, owner {wrong}");
+            hit += 1;
+        }
+    }
+    assert!(hit > 10, "{hit}");
+}
+
+/// A record of the inode btree that says another place, its checksum right: the chunk is where its
+/// inodes are.
+#[test]
+fn a_chunk_is_where_its_inodes_are() {
+    for name in ["xfs-4k", "xfs-rmap-4k", "xfs-1k"] {
+        let base = kind(name).image();
+        let before = manifest(&base).expect("a sound image");
+        let image = base.snapshot();
+        let g = xfs_support::geometry(&image).expect("sound");
+        let size = g.block_size as usize;
+        for ag in 0..g.ag_count {
+            let agi = g.header_sector(ag, AgHeader::Agi).bytes() as usize;
+            let agi = *RawAgi::view(&image[sector(agi)]).expect("a sector");
+            let root = xfs::format::AgBlock { ag, block: agi.agi_root.get() };
+            let at = g.linear(root) as usize * size;
+            let mut block = image[at..at + size].to_vec();
+            let count = usize::from(u16::from_be_bytes([block[6], block[7]]));
+            let last = 56 + 16 * (count - 1);
+            // Into the headers of the group, and behind the last one.
+            let right = block[last..last + 4].to_vec();
+            let others = [64, u32::MAX - 63, 6400].map(u32::to_be_bytes);
+            for start in others.into_iter().filter(|start| right != start) {
+                let device = Arc::new(base.fork());
+                block[last..last + 4].copy_from_slice(&start);
+                verifier::update_crc(Block::Inobt, &mut block);
+                device.write_at(at as u64, &block);
+                let (_, after) = repaired(&device);
+                assert_eq!(differences(&before, &after), [""; 0], "{name}: group {ag}, {start:?}");
+            }
+        }
+    }
+}
+
+/// The sector at a byte.
+fn sector(at: usize) -> std::ops::Range<usize> {
+    at..at + 512
+}

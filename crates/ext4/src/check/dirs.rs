@@ -296,7 +296,7 @@ impl Checker<'_> {
             if logical == 0 {
                 reading.entries += 1;
                 if reading.entries <= 2 {
-                    self.dots(reading, &entry, at);
+                    self.dots(reading, &entry, data, at);
                     continue;
                 }
             }
@@ -320,7 +320,14 @@ impl Checker<'_> {
     }
 
     /// The first two entries.
-    fn dots(&mut self, reading: &mut Reading, entry: &Entry<'_>, at: At) {
+    fn dots(&mut self, reading: &mut Reading, entry: &Entry<'_>, data: &[u8], at: At) {
+        let behind = entry.offset as usize + dir::HEADER_LEN + entry.name.len();
+        if entry.ino != 0 && entry.name.iter().all(|&byte| byte == b'.') && data[behind] != 0 {
+            let rule = if reading.entries == 1 { Rule::DirDot } else { Rule::DirDotdot };
+            let detail =
+                format!("{:#04x} behind the name of entry {}", data[behind], reading.entries);
+            self.findings.add(rule, at, detail);
+        }
         if reading.entries == 1 {
             if entry.name != b"." || entry.ino != reading.ino {
                 let name = String::from_utf8_lossy(entry.name);

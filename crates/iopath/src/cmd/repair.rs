@@ -12,7 +12,7 @@ use repair::undo::{self, State, UndoFile};
 use repair::{Finding, Plan, PlanOptions};
 use serde_json::json;
 
-use crate::app::{App, BesideWord};
+use crate::app::{App, BesideWord, RescueType, format_wanted};
 use crate::cmd::check::{CLEAN, ERRORS_LEFT};
 use crate::cmd::undoable;
 use crate::session::open_beside;
@@ -50,6 +50,16 @@ pub struct Options {
     /// Carry out the whole plan
     #[arg(short = 'y', long)]
     yes: bool,
+    /// Repair this file system, ext or xfs, also if another one lies over it
+    #[arg(short = 't', long = "type", value_name = "TYPE")]
+    kind: Option<RescueType>,
+    /// ext: take the copy of the superblock in this block
+    #[arg(short = 'b', value_name = "BLOCK")]
+    superblock: Option<u64>,
+    /// With -b: the size of blocks
+    #[arg(short = 'B', long, value_name = "SIZE", requires = "superblock", default_value = "4096",
+          value_parser = crate::text::parse_size)]
+    block_size: u64,
     /// XFS: empty a log that cannot be replayed; its changes are lost
     #[arg(long)]
     zero_log: bool,
@@ -81,8 +91,10 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         _ => true,
     };
     let (zero_log, memory) = (options.zero_log, options.memory);
+    let place = options.superblock.map(|block| block.saturating_mul(options.block_size));
+    let format = format_wanted(options.kind, place)?;
     let log = open_beside(app, BesideWord::Log, false)?;
-    let plan_options = PlanOptions { zero_log, log, memory, meter: progress.meter() };
+    let plan_options = PlanOptions { format, zero_log, log, memory, meter: progress.meter() };
     let plan = repair::plan_with(app.cx, &storage.queue, plan_options, &mut decide);
     progress.finish();
     let plan = plan.with_context(|| target.to_string())?;

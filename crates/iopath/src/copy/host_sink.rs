@@ -377,7 +377,8 @@ impl HostSink {
     /// An attribute that the host does not take is counted, not fatal.
     fn refused_or(&mut self, set: rustix::io::Result<()>) -> Result<()> {
         match set {
-            Err(Errno::NOTSUP | Errno::PERM) => {
+            // Too large a value is `ENOSPC` on ext4.
+            Err(Errno::NOTSUP | Errno::PERM | Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => {
                 self.refused.attributes += 1;
                 Ok(())
             }

@@ -41,12 +41,19 @@ struct Choice {
     from_copy: bool,
 }
 
-/// Finds the superblock and makes a repair out of it.
+/// Finds the superblock, or takes the copy at a byte of the device, and makes a repair out of it.
 ///
 /// # Errors
 /// None is left, or its features are not understood.
-pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, RepairError> {
-    let choice = choose(&mut view)?;
+pub fn open<'a>(
+    mut view: View<'a>,
+    mut out: Decisions<'a>,
+    place: Option<u64>,
+) -> Result<Fs<'a>, RepairError> {
+    let choice = match place {
+        Some(place) => at(&mut view, place)?,
+        None => choose(&mut view)?,
+    };
     let geometry = parse(&choice.bytes).map_err(|kind| RepairError::Hopeless(kind.to_string()))?;
     let (access, reasons) = geometry.features.access();
     if access != Access::ReadWrite {
@@ -151,6 +158,24 @@ fn choose(view: &mut View<'_>) -> Result<Choice, RepairError> {
         (rule, wrong, "take it as it is, with its checksum set".to_string(), Some(loss))
     });
     Ok(Choice { bytes: own, change, from_copy: false })
+}
+
+/// The copy at a byte of the device.
+fn at(view: &mut View<'_>, place: u64) -> Result<Choice, RepairError> {
+    let end = view.blocks() * view.block_size() as u64;
+    if place.checked_add(SUPER_SIZE as u64).is_none_or(|last| last > end) {
+        return Err(RepairError::Hopeless(format!("no superblock of ext lies at byte {place}")));
+    }
+    let copy = view.read_bytes(place, SUPER_SIZE)?;
+    parse(&copy).map_err(|kind| {
+        RepairError::Hopeless(format!("no superblock of ext lies at byte {place}: {kind}"))
+    })?;
+    let primary = view.read_bytes(SUPER_OFFSET, SUPER_SIZE)?;
+    let detail = "another one is wanted".to_string();
+    let action = format!("restore it from the copy at byte {place}");
+    let loss = Some("what only the first one knows".to_string());
+    let change = Some((Rule::SuperGeometry, detail, action, loss));
+    Ok(Choice { bytes: join(&copy, &primary), change, from_copy: true })
 }
 
 /// The superblock with its checksum set, where only that is wrong.

@@ -34,7 +34,7 @@ struct Candidate {
 /// Looks for what was removed from an ext2, ext3 or ext4.
 pub fn deleted(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Deletions, RepairError> {
     let mut decide = |_: &crate::Finding| true;
-    let mut fs = Fs::open(View::new(cx, queue), Decisions::new(&mut decide))?;
+    let mut fs = Fs::open(View::new(cx, queue), Decisions::new(&mut decide), None)?;
     fs.start_inodes();
     fs.system_inodes()?;
     fs.scan_inodes()?;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use block::DeviceError;
 use xfs::Rule;
-use xfs::format::inode::{MAGIC, RawInode};
+use xfs::format::inode::{self, MAGIC, RawInode};
 use xfs::format::record::InodeChunk;
 use xfs::format::{AgBlock, At};
 
 use super::groups::Group;
-use super::{Fs, safe};
+use super::{Fs, lossy, safe};
 
 /// What is known of a block that may hold inodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,16 +29,19 @@ impl Fs<'_> {
             let sound = |chunk: &InodeChunk| self.chunk_possible(ag, chunk);
             let mut chunks: BTreeMap<u32, InodeChunk> = BTreeMap::new();
             let mut whole = group.chunks_whole;
-            for chunk in &group.chunks {
+            let all = group.chunks.clone();
+            let possible: Vec<bool> = all.iter().map(sound).collect();
+            for (chunk, possible) in all.into_iter().zip(possible) {
                 let alone = chunks.range(..=chunk.start).next_back();
                 let apart = alone.is_none_or(|(&start, _)| chunk.start - start >= 64);
-                if sound(chunk) && apart {
-                    chunks.insert(chunk.start, *chunk);
+                if possible && apart && self.shows_inodes(ag, &chunk)? {
+                    chunks.insert(chunk.start, chunk);
                 } else {
                     whole = false;
                 }
             }
-            if !whole || self.suspects.groups.contains(&ag) || group.wrong {
+            let wrong = self.groups[ag as usize].wrong;
+            if !whole || self.suspects.groups.contains(&ag) || wrong {
                 self.scan_chunks(ag, &mut chunks)?;
             }
             let group = &mut self.groups[ag as usize];
@@ -50,6 +53,55 @@ impl Fs<'_> {
                 self.note(safe(Rule::InodeChunk, At::Agi(ag), detail, action));
             }
         }
+        Ok(())
+    }
+
+    /// Whether any block of a chunk looks like inodes.
+    fn shows_inodes(&mut self, ag: u32, chunk: &InodeChunk) -> Result<bool, DeviceError> {
+        let first = self.g.agino_block(chunk.start);
+        let end = (first + self.g.chunks.blocks).min(self.g.ag_length(ag));
+        for block in first..end {
+            if self.holds(ag, block)? == Holds::Inodes {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Makes the chunk of the root directory anew where nothing is left of it.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn root_chunk(&mut self) -> Result<(), DeviceError> {
+        let root = self.g.root_ino;
+        if self.healing || self.has_slot(root) {
+            return Ok(());
+        }
+        let place = self.g.ino_split(root);
+        let start = place.agino - place.agino % 64;
+        let chunk = InodeChunk { start, holes: 0, count: 64, free_count: 64, free: u64::MAX };
+        let chunks = &self.groups[place.ag as usize].chunks;
+        let at = chunks.partition_point(|other| other.start < start);
+        let apart = chunks.get(at).is_none_or(|next| next.start - start >= 64)
+            && at.checked_sub(1).is_none_or(|before| start - chunks[before].start >= 64);
+        if !apart || !self.chunk_possible(place.ag, &chunk) {
+            return Ok(());
+        }
+        for index in 0..64 {
+            let ino = self.ino(place.ag, start + index);
+            let old = self.slot(ino)?;
+            if inode::verify(&old, ino, &self.g).is_err() {
+                let mut slot = vec![0; old.len()];
+                inode::emit_free(&mut slot, ino, 1, &self.g);
+                self.put_slot(ino, &mut slot)?;
+            }
+        }
+        let group = &mut self.groups[place.ag as usize];
+        group.chunks.insert(at, chunk);
+        group.wrong = true;
+        let (detail, action) = ("the inodes of the root directory are gone", "make free ones");
+        let loss = "inodes of the file system's first chunk";
+        self.note(lossy(Rule::InodeChunk, At::Agi(place.ag), detail, action, loss));
         Ok(())
     }
 

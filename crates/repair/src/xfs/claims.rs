@@ -195,10 +195,41 @@ impl Fs<'_> {
                 let offset = rmap.offset & RMAP_OFFSET_MASK;
                 let theirs = offset.wrapping_sub(rmap.start.into());
                 theirs != extent.offset.wrapping_sub(place.block.into())
+                    && self.fits_size(of, offset + u64::from(rmap.len))
             }
-            _ => true,
+            // One record alone, of somebody who does not know of it, is the one that is wrong.
+            Some(theirs) => self.maps(theirs, place.ag, rmap),
+            None if owner::is_inode(rmap.owner) => {
+                let inode = self.inodes.get(&rmap.owner);
+                let start = self.g.join(AgBlock { ag: place.ag, block: rmap.start });
+                let end = FsBlock(start.0 + u64::from(rmap.len));
+                inode.is_some_and(|inode| {
+                    let trees = inode.data.tree.iter().chain(&inode.attr.tree);
+                    trees.into_iter().any(|block| (start..end).contains(block))
+                })
+            }
+            None => true,
         });
         other || !self.is_in_use(extent)
+    }
+
+    /// Whether a fork maps anything of a record that says so.
+    fn maps(&self, (ino, which): ForkOf, ag: u32, rmap: &Rmap) -> bool {
+        let start = self.g.join(AgBlock { ag, block: rmap.start }).0;
+        let end = start + u64::from(rmap.len);
+        self.inodes.get(&ino).is_some_and(|inode| {
+            let mut extents = inode.fork(which).extents.iter();
+            extents.any(|extent| {
+                extent.start.0 < end && start < extent.start.0 + u64::from(extent.count)
+            })
+        })
+    }
+
+    /// Whether a fork may map blocks up to `end`: its content does not end before.
+    fn fits_size(&self, (ino, which): ForkOf, end: u64) -> bool {
+        let inode = &self.inodes[&ino];
+        let size = inode.core.size.div_ceil(u64::from(self.g.block_size));
+        which == Which::Attr || inode.core.file_type() != 0x8000 || end <= size
     }
 
     /// Takes refuted extents out of a fork and puts restored ones in.

@@ -419,6 +419,13 @@ impl Fs<'_> {
             let found = inode.core.links;
             (inode.core.links, inode.core.next_unlinked) = (wanted, NULL32);
             inode.dirty = true;
+            if found > wanted && !is_dir && self.names_damaged {
+                // The inode is a witness of names that cannot be read.
+                let detail = format!("{found} links, of {wanted} of which a name is left");
+                let (at, act) = (At::Inode(Ino(ino)), "store the number of names");
+                self.note(lossy(Rule::LinkCount, at, detail, act, "names, if the count was right"));
+                continue;
+            }
             self.note_links(Ino(ino), found, wanted);
         }
     }

@@ -239,6 +239,10 @@ impl Fs<'_> {
         if right != 3 || verifier::stored_checksum(Kind::Inode, slot) != sum {
             return Ok(None);
         }
+        // A number of its own says that the block lies here by mistake, if its neighbours do.
+        if !parts[2] && self.g.ino_valid(Ino(raw.di_ino.get())) && !self.block_is_here(ino)? {
+            return Ok(None);
+        }
         let mut fixed = slot.to_vec();
         verifier::stamp(Kind::Inode, &mut fixed, &self.g.expect(base::Sector(0), Some(ino.0)));
         inode::RawInode::view_mut(&mut fixed).expect("a core").di_version = 3;
@@ -246,6 +250,24 @@ impl Fs<'_> {
         let detail = "a part of its self-description is wrong";
         self.note(safe(Rule::Identity, At::Inode(ino), detail, "put that right"));
         Ok(Some(fixed))
+    }
+
+    /// Whether more inodes in the block of an inode have the numbers of this place than others.
+    fn block_is_here(&mut self, ino: Ino) -> Result<bool, DeviceError> {
+        let (place, offset) = self.g.ino_place(ino);
+        let size = self.g.inode_size as usize;
+        let first = ino.0 - (offset / size) as u64;
+        let block = self.view.read(self.g.linear(place))?;
+        let (mut here, mut elsewhere) = (0, 0);
+        for (number, slot) in (first..).zip(block.chunks_exact(size)) {
+            let raw = inode::RawInode::view(slot).expect("a slot holds a core");
+            match raw.di_ino.get() {
+                found if found == number => here += 1,
+                found if self.g.ino_valid(Ino(found)) => elsewhere += 1,
+                _ => {}
+            }
+        }
+        Ok(here > elsewhere)
     }
 
     /// The slot with one byte put right.

@@ -59,6 +59,7 @@ impl Fs<'_> {
     /// Reads all directories, and decides which of their names hold.
     pub fn read_names(&mut self) -> Result<(), DeviceError> {
         self.dirs.clear();
+        self.names_damaged = false;
         let is_dir = |(_, inode): &(&u64, &super::inodes::Inode)| inode.core.file_type() == 0x4000;
         let list: Vec<u64> = self.inodes.iter().filter(is_dir).map(|(&ino, _)| ino).collect();
         let (mut weak, mut lost) = (Vec::new(), Vec::new());
@@ -69,6 +70,7 @@ impl Fs<'_> {
             self.names_of(Ino(ino), &mut found)?;
             let suspect = self.suspects.inodes.get(&ino);
             let suspect = suspect.is_some_and(|rules| rules.iter().any(is_of_form));
+            self.names_damaged |= found.damaged;
             let rebuild = found.damaged || suspect;
             let directory = Directory { above: None, names: Vec::new(), rebuild };
             self.dirs.insert(ino, directory);

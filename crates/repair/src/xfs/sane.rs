@@ -8,7 +8,7 @@ use xfs::format::btree::MapRoot;
 use xfs::format::dir_sf::Shortform;
 use xfs::format::extent;
 use xfs::format::inode::{CORE_SIZE, Flags2, ForkFormat, InodeCore, MAGIC, RawInode, fork_ranges};
-use xfs::format::{At, Corrupt, CorruptKind, Kind};
+use xfs::format::{At, Corrupt, CorruptKind, Kind, verifier};
 
 use super::{Fs, lossy};
 
@@ -29,7 +29,11 @@ impl Fs<'_> {
         let raw = RawInode::view(slot).expect("a slot holds a core");
         let says = [raw.di_magic.get() == MAGIC, raw.di_ino.get() == ino.0, raw.di_version == 3];
         let own = says.iter().filter(|&&yes| yes).count() >= 2 && raw.di_mode.get() != 0;
-        if self.healing || was_free || !own {
+        // Another inode, whole, is not this one.
+        let whole =
+            verifier::stored_checksum(Kind::Inode, slot) == verifier::checksum(Kind::Inode, slot);
+        let another = whole && !says[1] && self.g.ino_valid(Ino(raw.di_ino.get()));
+        if self.healing || was_free || !own || another {
             return Ok(None);
         }
         let mut slot = slot.to_vec();

@@ -266,6 +266,7 @@ pub fn open(mut view: View<'_>, purpose: Purpose) -> Result<Fs<'_>, RepairError>
         strays: BTreeMap::new(),
         healing: false,
         again: false,
+        names_damaged: false,
         quota_inos: [None; 3],
         log_emptied: false,
         newest_cycle: 1,

@@ -84,8 +84,9 @@ pub fn parse(
         count += 1;
         let name = &data[at + HEADER_LEN..at + HEADER_LEN + head.name_len];
         let used = if head.ino == 0 { HEADER_LEN } else { layout.entry_len(head.name_len) };
-        let named =
-            Named { head: &head, name, hash: hash_at(data, at, layout), names: layout.names };
+        let behind = data.get(at + HEADER_LEN + head.name_len).copied().unwrap_or(0);
+        let hash = hash_at(data, at, layout);
+        let named = Named { head: &head, name, hash, names: layout.names, behind };
         if bounds.first && count <= 2 {
             dots(&named, count, bounds, &mut parsed, problems);
         } else if head.ino != 0 {
@@ -106,6 +107,8 @@ struct Named<'a> {
     hash: NameHash,
     /// What the names of the directory are.
     names: Names,
+    /// The byte behind the name.
+    behind: u8,
 }
 
 /// Bytes that an entry needs.
@@ -138,11 +141,18 @@ fn dots(
         if !placed {
             problems.push((rule, "`.` takes too much room".into(), None));
         }
+        if named.behind != 0 {
+            let detail = format!("{:#04x} behind the name of entry {count}", named.behind);
+            problems.push((rule, detail, None));
+        }
         return;
     }
     let text = String::from_utf8_lossy(name);
     let detail = format!("entry {count} is {text:?}, inode {}", head.ino);
-    problems.push((rule, detail, None));
+    // The block may be another directory's.
+    let other = name == b"." && (1..=bounds.inodes).contains(&head.ino);
+    let loss = other.then(|| format!("the names of both, if the block is inode {}'s", head.ino));
+    problems.push((rule, detail, loss));
     if name != b"." && name != b".." && head.ino != 0 {
         entry(named, bounds, parsed, problems);
     }
@@ -150,7 +160,7 @@ fn dots(
 
 /// An entry in use.
 fn entry(named: &Named<'_>, bounds: Bounds, parsed: &mut Parsed, problems: &mut Vec<Problem>) {
-    let Named { head, name, hash, names } = *named;
+    let Named { head, name, hash, names, .. } = *named;
     let text = String::from_utf8_lossy(name).into_owned();
     if head.ino > bounds.inodes {
         let loss = Some(format!("the name {text:?}"));
