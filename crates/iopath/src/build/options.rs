@@ -37,10 +37,11 @@ impl Content {
         twice: bool,
     ) -> Result<Option<Content>> {
         let Some(source) = &options.source else { return Ok(None) };
-        let keep = super::keep_of(app, options)?;
+        let mut keep = super::keep_of(app, options)?;
         let mut input = Input::open(source, options.platform.as_deref(), beside, twice)?;
         if let Input::Prototype(_, spaces) = &mut input {
             *spaces = options.slashes_are_spaces;
+            keep.exact.as_mut().map(Arc::make_mut).expect("a build has it").link_modes = true;
         }
         Ok(Some(Content { input, keep }))
     }

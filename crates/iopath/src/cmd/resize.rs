@@ -42,10 +42,10 @@ pub struct Options {
     /// New size of the file system, e.g. 20G
     #[arg(value_name = "SIZE", value_parser = text::parse_size)]
     size: Option<u64>,
-    /// ext: as small as it can be
+    /// As small as it can be
     #[arg(short = 'M', long = "min", conflicts_with_all = ["size", "print_min"])]
     min: bool,
-    /// ext: print the smallest size, and change nothing
+    /// Print the smallest size, and change nothing
     #[arg(short = 'P', long = "print-min", conflicts_with = "size")]
     print_min: bool,
     /// ext: turn the feature 64bit on
@@ -68,8 +68,7 @@ pub struct Options {
 impl Options {
     /// Is there something that only ext knows?
     fn of_ext(&self) -> bool {
-        let switched = [self.min, self.print_min, self.wide, self.narrow].contains(&true);
-        switched || self.memory.is_some()
+        self.wide || self.narrow || self.memory.is_some()
     }
 }
 

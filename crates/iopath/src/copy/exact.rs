@@ -18,6 +18,9 @@ pub struct Exact {
     pub owners: OwnerMap,
     /// Bytes of a block: one that holds zeros alone is a hole.
     pub block: usize,
+    /// A symbolic link gets the mode that its source gives it. Elsewhere that means nothing, and
+    /// it is 777.
+    pub link_modes: bool,
 }
 
 impl Exact {

@@ -214,8 +214,9 @@ impl Keep {
 
     /// The mode that a new node has without its mode being kept, less the umask.
     pub fn mode_at_creation(&self, meta: &Meta) -> u16 {
+        let links = self.exact.as_ref().is_some_and(|exact| exact.link_modes);
         match meta.kind {
-            FileType::Symlink => 0o777,
+            FileType::Symlink if !links => 0o777,
             _ if self.mode || self.chmod.is_some() => meta.mode,
             FileType::Directory if self.plain => 0o777,
             _ if self.plain => 0o666,

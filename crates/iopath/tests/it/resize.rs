@@ -119,7 +119,7 @@ fn what_cannot_be_is_named() {
     let text = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(!failed.status.success() && text.contains("find no place"), "{text}");
     ok(place, "mkfs -q -t xfs --size 300M x.img");
-    let failed = iopath(place, "resize -M x.img");
+    let failed = iopath(place, "resize -b x.img");
     let text = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(!failed.status.success() && text.contains("are for ext"), "{text}");
 }

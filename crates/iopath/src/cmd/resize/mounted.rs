@@ -51,7 +51,8 @@ pub fn needs(words: &[OsString], needs: &mut Needs) {
 pub fn resize(app: &mut App, mounted: &Mounted, options: &Options) -> Result<ExitCode> {
     let Mounted { target, dir } = mounted;
     let shown = dir.display();
-    if options.of_ext() || options.dry_run || options.undo_file.is_some() {
+    let least = options.min || options.print_min;
+    if options.of_ext() || least || options.dry_run || options.undo_file.is_some() {
         bail!("{target}: mounted on {shown}, where it grows to a size; unmount it for the rest");
     }
     let size = match (options.size, target.partition) {

@@ -26,10 +26,13 @@ struct Done {
 pub fn resize(app: &mut App, storage: &Storage, options: &Options) -> Result<()> {
     let target = &storage.target;
     if options.of_ext() {
-        bail!("{target}: XFS takes a size, -n and -z: -M, -P, -b and -s are for ext");
+        bail!("{target}: -b, -s and --memory are for ext");
     }
     let named = || target.to_string();
-    repair_cmd::finish_cut(app, storage, !options.dry_run)?;
+    repair_cmd::finish_cut(app, storage, !options.dry_run && !options.print_min)?;
+    if options.min || options.print_min {
+        return least(app, storage, options).with_context(named);
+    }
     let bytes = options.size.unwrap_or(storage.bytes());
     if options.dry_run {
         let plan = plan(app, storage, bytes).with_context(named)?;
@@ -44,17 +47,49 @@ pub fn resize(app: &mut App, storage: &Storage, options: &Options) -> Result<()>
         },
         Err(error) if error.is_in_the_way() => {
             let plan = plan(app, storage, bytes).with_context(named)?;
-            let progress = app.out.progress("resizing");
-            let prepared = plan.layout.prepare(app.cx, &storage.queue, &progress.meter());
-            progress.finish();
-            prepared.with_context(named)?;
-            undoable::carry_out(app, storage, &plan.layout.plan, options.undo_file.as_deref())?;
-            Done::of(&plan)
+            carry_out(app, storage, &plan, options)?
         }
         Err(error) => return Err(error).with_context(named),
     };
     let changed = done.before != done.after;
     show(app, storage, &done, changed)
+}
+
+/// Prints the smallest size, or shrinks to it.
+fn least(app: &mut App, storage: &Storage, options: &Options) -> Result<()> {
+    let target = &storage.target;
+    let progress = app.out.progress("planning");
+    let plan = repair::plan_least_shrink(app.cx, &storage.queue, &progress.meter());
+    progress.finish();
+    let (least, plan) = plan?;
+    if options.print_min {
+        let text = format!("{target}: {} at the least ({least} bytes)", text::size(least));
+        return print(app, &text, json!({ "target": target.to_string(), "minimum": least }));
+    }
+    let Some(plan) = plan else {
+        let line = format!("{target}: keeps its size of {}", text::size(least));
+        let document = json!({ "target": target.to_string(), "minimum": least, "changed": false });
+        return print(app, &line, document);
+    };
+    let done = match options.dry_run {
+        true => Done::of(&plan),
+        false => carry_out(app, storage, &plan, options)?,
+    };
+    show(app, storage, &done, !options.dry_run)
+}
+
+fn carry_out(
+    app: &mut App,
+    storage: &Storage,
+    plan: &ShrinkPlan,
+    options: &Options,
+) -> Result<Done> {
+    let progress = app.out.progress("resizing");
+    let prepared = plan.layout.prepare(app.cx, &storage.queue, &progress.meter());
+    progress.finish();
+    prepared.with_context(|| storage.target.to_string())?;
+    undoable::carry_out(app, storage, &plan.layout.plan, options.undo_file.as_deref())?;
+    Ok(Done::of(plan))
 }
 
 fn plan(app: &mut App, storage: &Storage, bytes: u64) -> Result<ShrinkPlan> {
