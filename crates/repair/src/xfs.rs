@@ -93,6 +93,8 @@ struct Fs<'a> {
     touched: BTreeSet<u32>,
     /// Contents that lie where others belong, by the block that they belong into.
     strays: BTreeMap<u64, Vec<u8>>,
+    /// Blocks that hold inodes of another place.
+    elsewhere: BTreeSet<u64>,
     /// Blocks are put right where they say how; nothing is cleared or written anew yet.
     healing: bool,
     /// A stray block was found: its place may have been read before.

@@ -368,3 +368,56 @@ fn a_chunk_is_where_its_inodes_are() {
 fn sector(at: usize) -> std::ops::Range<usize> {
     at..at + 512
 }
+
+/// Blocks of directories that are larger than those of the file system, swapped: they go back.
+#[test]
+fn large_blocks_of_directories_go_back() {
+    let base = kind("xfs-dir16k-4k").image();
+    let before = manifest(&base).expect("a sound image");
+    let image = base.snapshot();
+    let size = 16384;
+    let is_data =
+        |at: &usize| [*b"XDB3", *b"XDD3"].iter().any(|magic| image[*at..].starts_with(magic));
+    let blocks: Vec<usize> = (0..image.len() - size).step_by(4096).filter(is_data).collect();
+    assert!(blocks.len() > 1, "{blocks:?}");
+    for pair in blocks.windows(2) {
+        let (one, other) = (pair[0], pair[1]);
+        let device = Arc::new(base.fork());
+        device.write_at(one as u64, &image[other..other + size]);
+        device.write_at(other as u64, &image[one..one + size]);
+        let (plan, after) = repaired(&device);
+        assert_eq!(differences(&before, &after), [""; 0], "{:#?}", plan.findings);
+        assert!(plan.findings.iter().all(|finding| finding.safe), "{:#?}", plan.findings);
+    }
+}
+
+/// A block of inodes of another group lies over one: the inodes below are gone, those above stay
+/// where they are, and nothing is made of the copy.
+#[test]
+fn a_copy_of_other_inodes_is_no_inode() {
+    for name in ["xfs-rmap-4k", "xfs-parent-4k"] {
+        let base = kind(name).image();
+        let image = base.snapshot();
+        let is_inodes = |at: &usize| image[*at..].starts_with(b"IN") && image[at + 4] == 3;
+        let blocks: Vec<usize> = (0..image.len()).step_by(4096).filter(is_inodes).collect();
+        let before = manifest(&base).expect("a sound image");
+        for (index, &at) in blocks.iter().enumerate().step_by(3) {
+            let from = blocks[(index * 7 + 5) % blocks.len()];
+            if from == at {
+                continue;
+            }
+            let device = Arc::new(base.fork());
+            device.write_at(at as u64, &image[from..from + 4096]);
+            let (plan, after) = repaired(&device);
+            let odd = plan.findings.iter().find(|finding| finding.rule == "inode-extents");
+            assert!(odd.is_none(), "{name}: {from} over {at}: {odd:?}");
+            for path in differences(&before, &after)
+                .iter()
+                .filter(|path| before.contains_key(path.as_bytes()))
+            {
+                let (was, is) = (content(&before, path), content(&after, path));
+                assert!(is.is_none() || is == was, "{name}: {from} over {at}: {path}");
+            }
+        }
+    }
+}

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use base::{FsBlock, Ino};
 use block::DeviceError;
 use xfs::Rule;
-use xfs::format::inode::Flags2;
+use xfs::format::inode::{Flags2, ForkFormat};
 use xfs::format::record::{
     RMAP_ATTR_FORK, RMAP_BMBT, RMAP_OFFSET_MASK, RMAP_UNWRITTEN, Refcount, Rmap, owner,
 };
@@ -135,6 +135,13 @@ impl Fs<'_> {
             for which in Which::BOTH {
                 let mapped = forks.remove(&(ino, which)).unwrap_or_default();
                 let fork = inode.fork(which);
+                let format = match which {
+                    Which::Data => inode.core.format,
+                    Which::Attr => inode.core.attr_format,
+                };
+                // What lies in the inode has no blocks.
+                let maps = matches!(format, ForkFormat::Extents | ForkFormat::Btree);
+                let mapped = if maps { mapped } else { Vec::new() };
                 let (extra, missing) =
                     (differing(&fork.extents, &mapped), differing(&mapped, &fork.extents));
                 if !extra.is_empty() || !missing.is_empty() {

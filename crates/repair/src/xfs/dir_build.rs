@@ -92,6 +92,7 @@ impl Fs<'_> {
         if let Some(bytes) = small(&names, parent, room, self.g.features.ftype()) {
             inode.core.size = bytes.len() as u64;
             inode.core.format = ForkFormat::Local;
+            inode.core.extents = 0;
             inode.small_data = Some(bytes);
             return Ok(());
         }

@@ -257,17 +257,25 @@ impl Fs<'_> {
         let (place, offset) = self.g.ino_place(ino);
         let size = self.g.inode_size as usize;
         let first = ino.0 - (offset / size) as u64;
-        let block = self.view.read(self.g.linear(place))?;
-        let (mut here, mut elsewhere) = (0, 0);
+        let here = self.g.linear(place);
+        // Inodes that were cleared since say nothing.
+        if self.elsewhere.contains(&here) {
+            return Ok(false);
+        }
+        let block = self.view.read(here)?;
+        let (mut right, mut others) = (0, 0);
         for (number, slot) in (first..).zip(block.chunks_exact(size)) {
             let raw = inode::RawInode::view(slot).expect("a slot holds a core");
             match raw.di_ino.get() {
-                found if found == number => here += 1,
-                found if self.g.ino_valid(Ino(found)) => elsewhere += 1,
+                found if found == number => right += 1,
+                found if self.g.ino_valid(Ino(found)) => others += 1,
                 _ => {}
             }
         }
-        Ok(here > elsewhere)
+        if right <= others {
+            self.elsewhere.insert(here);
+        }
+        Ok(right > others)
     }
 
     /// The slot with one byte put right.

@@ -97,13 +97,14 @@ impl Fs<'_> {
         let fits = |bytes: &[u8]| {
             kinds.iter().copied().find(|&kind| verifier::verify(kind, bytes, expect, at).is_ok())
         };
-        let kind = self.strays.get(&here).and_then(|bytes| fits(bytes));
-        let Some(kind) = kind.filter(|_| runs.len() == 1 && runs[0].1 == 1) else {
-            let bytes = self.view.read(here)?;
-            self.notice_stray(here, &bytes);
-            return Ok(None);
-        };
-        Ok(self.take_stray(here, at)?.map(|bytes| (kind, bytes)))
+        let old = self.read_runs(runs)?;
+        let stray = self.strays.get(&here).filter(|stray| stray.len() == old.len());
+        let found = stray.and_then(|stray| Some((fits(stray)?, stray.clone())));
+        self.notice_stray(here, &old);
+        let Some((kind, bytes)) = found else { return Ok(None) };
+        self.write_runs(runs, &bytes);
+        self.note_moved(at);
+        Ok(Some((kind, bytes)))
     }
 
     /// As [`Fs::meta`], for a block that its group owns.

@@ -21,12 +21,19 @@ fn address_at(kind: Kind) -> Option<usize> {
 }
 
 impl Fs<'_> {
-    /// Takes note of the content of block `here` if it belongs somewhere else.
+    /// Takes note of the content of block `here`, and of those behind it if it is a larger one of
+    /// a directory, if it belongs somewhere else.
     pub fn notice_stray(&mut self, here: u64, bytes: &[u8]) {
-        if bytes.len() != self.g.block_size as usize {
+        let Some(kind) = Kind::recognise(bytes) else { return };
+        let size = match kind {
+            Kind::DirBlock | Kind::DirData | Kind::DirFree | Kind::DirLeaf1 | Kind::DirLeafN => {
+                self.g.dir_block_size
+            }
+            _ => self.g.block_size,
+        };
+        if bytes.len() != size as usize {
             return;
         }
-        let Some(kind) = Kind::recognise(bytes) else { return };
         let home =
             if kind == Kind::Inode { self.inode_home(bytes) } else { self.home(kind, bytes) };
         if let Some(home) = home.filter(|&home| home != here)
@@ -61,12 +68,20 @@ impl Fs<'_> {
 
     /// Puts content that lay somewhere else back into block `here`; None where there is none.
     pub fn take_stray(&mut self, here: u64, at: At) -> Result<Option<Vec<u8>>, DeviceError> {
-        let Some(bytes) = self.strays.get(&here).cloned() else { return Ok(None) };
+        let size = self.g.block_size as usize;
+        let stray = self.strays.get(&here).filter(|bytes| bytes.len() == size);
+        let Some(bytes) = stray.cloned() else { return Ok(None) };
         let old = self.view.read(here)?;
         self.notice_stray(here, &old);
         self.view.write(here, &bytes);
+        self.elsewhere.remove(&here);
+        self.note_moved(at);
+        Ok(Some(bytes))
+    }
+
+    /// Says that content went back to its place.
+    pub fn note_moved(&mut self, at: At) {
         let detail = "lies in the place of another block";
         self.note(safe(Rule::Identity, at, detail, "put it back"));
-        Ok(Some(bytes))
     }
 }

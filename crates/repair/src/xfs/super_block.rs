@@ -264,6 +264,7 @@ pub fn open(mut view: View<'_>, purpose: Purpose) -> Result<Fs<'_>, RepairError>
         spare: None,
         touched: BTreeSet::new(),
         strays: BTreeMap::new(),
+        elsewhere: BTreeSet::new(),
         healing: false,
         again: false,
         names_damaged: false,

@@ -99,6 +99,15 @@ pub const KINDS: &[Kind] = &[
         newest: None,
     },
     Kind {
+        name: "xfs-dir16k-4k",
+        block: 4096,
+        compat: "7.2",
+        rmapbt: true,
+        log_mib: 0,
+        quota: false,
+        newest: Some("-n size=16384"),
+    },
+    Kind {
         name: "xfs-metadir-4k",
         block: 4096,
         compat: "7.2",
