@@ -421,3 +421,29 @@ fn a_copy_of_other_inodes_is_no_inode() {
         }
     }
 }
+
+/// No program can name an attribute with a zero byte in its name: it goes.
+#[test]
+fn attributes_without_a_name_go() {
+    for name in ["xfs-4k", "xfs-parent-1k"] {
+        let base = kind(name).image();
+        let before = manifest(&base).expect("a sound image");
+        let image = base.snapshot();
+        let size = xfs_support::geometry(&image).expect("sound").block_size as usize;
+        let text = b"number-7";
+        let name_in =
+            |at: usize| image[at..at + size].windows(text.len()).position(|bytes| bytes == text);
+        let leaf = (0..image.len()).step_by(size).find_map(|at| {
+            let is_leaf = image[at + 8..].starts_with(&[0x3b, 0xee]);
+            is_leaf.then(|| name_in(at)).flatten().map(|place| (at, place))
+        });
+        let (at, place) = leaf.expect("a leaf of attributes");
+        let mut block = image[at..at + size].to_vec();
+        block[place + 3] = 0;
+        verifier::update_crc(Block::AttrLeaf, &mut block);
+        let device = Arc::new(base.fork());
+        device.write_at(at as u64, &block);
+        let (_, after) = repaired(&device);
+        assert_eq!(differences(&before, &after), ["attributes"], "{name}");
+    }
+}

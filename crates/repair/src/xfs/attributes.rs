@@ -78,6 +78,8 @@ impl Fs<'_> {
         }
         found.list.sort();
         let all = found.list.len();
+        // No program can name these.
+        found.list.retain(|attr| attr.is_parent() || !attr.name.contains(&0));
         found.list.dedup_by(|a, b| a.flags == b.flags && a.name == b.name && !a.is_parent());
         found.list.dedup();
         found.lost += (all - found.list.len()) as u32;

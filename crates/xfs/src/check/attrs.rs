@@ -24,6 +24,7 @@ impl Checker<'_> {
             let parsed = parse_sf(&bytes, subject.at());
             for attr in self.keep(parsed.map_err(Into::into))?.unwrap_or_default() {
                 self.parent_attribute(subject.ino, attr.flags, attr.name, Some(attr.value));
+                self.attribute_name(subject.at(), attr.flags, attr.name);
             }
             return Ok(());
         }
@@ -64,6 +65,7 @@ impl Checker<'_> {
                 Value::Remote { .. } => None,
             };
             self.parent_attribute(ino, attr.flags, attr.name, value);
+            self.attribute_name(at, attr.flags, attr.name);
             if attr.hash != attr_hash(self.geometry().features.case(), attr.flags, attr.name, value)
             {
                 let name = attr.name.escape_ascii();
@@ -78,6 +80,14 @@ impl Checker<'_> {
         }
         // An empty leaf is left behind where attributes are being made.
         leaf.len().checked_sub(1).map_or(Some(0), |last| Some(leaf.hash(last)))
+    }
+
+    /// A program names an attribute by a string.
+    fn attribute_name(&mut self, at: At, flags: AttrFlags, name: &[u8]) {
+        if !flags.contains(AttrFlags::PARENT) && name.contains(&0) {
+            let text = format!("attribute \"{}\": a zero byte in a name", name.escape_ascii());
+            self.findings.add(Rule::Attribute, at, text);
+        }
     }
 
     fn remote_value(
