@@ -1,5 +1,7 @@
 //! Directories: what their blocks hold, and what of it can be kept.
 
+use std::collections::BTreeMap;
+
 use ::block::DeviceError;
 use base::map::HashSet;
 use ext4::Policies;
@@ -13,6 +15,7 @@ use ext4::format::{FileKind, InodeFlags, InodeValues, htree};
 
 use super::Fs;
 use super::connect::Tree;
+use super::inodes::Inode;
 use crate::restore;
 use ext4::format::extent::FileRun;
 
@@ -101,6 +104,7 @@ impl Fs<'_> {
     /// The device's.
     pub fn directories(&mut self) -> Result<(), DeviceError> {
         self.tree = Tree::default();
+        self.first_blocks_go_back()?;
         let all = self.inodes.iter().filter(|(_, inode)| inode.kind == FileKind::Directory);
         let all: Vec<u32> = all.map(|(&ino, _)| ino).collect();
         self.view.meter.begin("reading directories", all.len() as u64);
@@ -120,6 +124,40 @@ impl Fs<'_> {
             self.tree.dotdot.insert(ino, content.dotdot);
             if wanted {
                 self.rebuilt.insert(ino, content.names);
+            }
+        }
+        Ok(())
+    }
+
+    /// Two directories whose first blocks name each other by `.` have each other's block.
+    fn first_blocks_go_back(&mut self) -> Result<(), DeviceError> {
+        let mut dots: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
+        let is_dir = |(_, inode): &(&u32, &Inode)| {
+            let inline = inode.flags.contains(InodeFlags::INLINE_DATA);
+            inode.kind == FileKind::Directory && !inline
+        };
+        let first = |(&ino, inode): (&u32, &Inode)| {
+            let run = inode.map.runs.first().filter(|run| run.logical == 0)?;
+            Some((ino, run.start))
+        };
+        let all: Vec<(u32, u64)> = self.inodes.iter().filter(is_dir).filter_map(first).collect();
+        for (ino, block) in all {
+            let content = self.view.read(block)?;
+            if content[6] == 1 && content[8] == b'.' {
+                let dot = u32::from_le_bytes(content[..4].try_into().expect("four bytes"));
+                dots.insert(ino, (block, dot));
+            }
+        }
+        for (&ino, &(block, dot)) in &dots {
+            let Some(&(other, back)) = dots.get(&dot).filter(|_| ino < dot) else { continue };
+            if back != ino {
+                continue;
+            }
+            let detail = format!("its first block and that of inode {dot} were swapped");
+            if self.safe(Rule::DirDot, Self::at(ino), detail, "put them back") {
+                let [first, second] = [self.view.read(block)?, self.view.read(other)?];
+                self.view.write(block, &second);
+                self.view.write(other, &first);
             }
         }
         Ok(())

@@ -352,3 +352,29 @@ fn multi_mount_protection_is_repaired_and_respected() {
     let refused = plan(&held).expect_err("somebody writes");
     assert!(refused.to_string().contains("another"), "{refused}");
 }
+
+/// The first blocks of two directories that were swapped go back, each by its `.`.
+#[test]
+fn first_blocks_of_directories_go_back() {
+    for kind in ["ext2-1k", "ext4-4k", "ext4-uninit", "mke2fs-1k"] {
+        let (device, before) = of(kind);
+        let image = device.snapshot();
+        let g = geometry(&image);
+        let size = g.block_size as usize;
+        let dirs = ["big", "deep0"].map(|name| ino_of(&device, name));
+        let block_of = |ino: u32| {
+            let values = change(&device, ino, |_, _| ());
+            let mapped = match values.flags.contains(InodeFlags::EXTENTS) {
+                true => first_block(&values),
+                false => u32::from_le_bytes(values.block[..4].try_into().expect("four")).into(),
+            };
+            mapped as usize * size
+        };
+        let [one, other] = dirs.map(block_of);
+        device.write_at(one as u64, &image[other..other + size]);
+        device.write_at(other as u64, &image[one..one + size]);
+        let planned = plan(&device).expect("a plan");
+        assert!(planned.is_safe(), "{kind}: {:#?}", planned.findings);
+        assert_eq!(repaired(&device), before, "{kind}");
+    }
+}
