@@ -311,20 +311,23 @@ fn a_wrong_record_costs_no_file() {
     let at = g.linear(root) as usize * size;
     let count = usize::from(u16::from_be_bytes([image[at + 6], image[at + 7]]));
     let mut hit = 0;
-    for index in 0..count {
+    for index in (0..count).step_by(4) {
         let record = 56 + 24 * index;
         let owner = u64::from_be_bytes(image[at + record + 8..][..8].try_into().expect("eight"));
         if owner >= 1 << 62 {
             continue;
         }
-        for wrong in [999_999, g.root_ino.0] {
+        let metadata = [3u64, 4, 7].map(u64::wrapping_neg);
+        let owners = [999_999, g.root_ino.0].into_iter().chain(metadata).map(|wrong| (8, wrong));
+        for (field, wrong) in owners.chain([(16, 77)]) {
             let device = Arc::new(base.fork());
             let mut block = image[at..at + size].to_vec();
-            block[record + 8..record + 16].copy_from_slice(&u64::to_be_bytes(wrong));
+            let place = record + field;
+            block[place..place + 8].copy_from_slice(&u64::to_be_bytes(wrong));
             verifier::update_crc(Block::Rmap, &mut block);
             device.write_at(at as u64, &block);
             let (_, after) = repaired(&device);
-            assert_eq!(differences(&before, &after), [""; 0], "record {index}, owner {wrong}");
+            assert_eq!(differences(&before, &after), [""; 0], "record {index}, {field}: {wrong}");
             hit += 1;
         }
     }

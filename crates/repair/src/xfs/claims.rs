@@ -201,8 +201,10 @@ impl Fs<'_> {
             Some(theirs) if theirs == of => {
                 let offset = rmap.offset & RMAP_OFFSET_MASK;
                 let theirs = offset.wrapping_sub(rmap.start.into());
+                // Another place of the file, which has nothing there: else the fork has it all.
                 theirs != extent.offset.wrapping_sub(place.block.into())
                     && self.fits_size(of, offset + u64::from(rmap.len))
+                    && self.inodes[&of.0].fork(of.1).runs(offset, 1).is_none()
             }
             // One record alone, of somebody who does not know of it, is the one that is wrong.
             Some(theirs) => self.maps(theirs, place.ag, rmap),
@@ -213,6 +215,14 @@ impl Fs<'_> {
                 inode.is_some_and(|inode| {
                     let trees = inode.data.tree.iter().chain(&inode.attr.tree);
                     trees.into_iter().any(|block| (start..end).contains(block))
+                })
+            }
+            None if [owner::FS, owner::LOG, owner::INODES].contains(&rmap.owner) => {
+                let fixed = self.fixed_claims(place.ag);
+                fixed.iter().any(|claim| {
+                    let apart = claim.start + claim.len <= rmap.start
+                        || rmap.start + rmap.len <= claim.start;
+                    claim.owner == rmap.owner && !apart
                 })
             }
             None => true,
