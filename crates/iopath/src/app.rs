@@ -53,14 +53,20 @@ pub struct Options {
     /// Use s3://, gs:// and az:// without credentials
     #[arg(long, global = true)]
     pub anonymous: bool,
-    /// Read what a damaged image still holds; nothing is written
+    /// Read what a damaged image still holds; nothing is written (docs/rescue.md)
     #[arg(long, global = true)]
     pub rescue: bool,
-    /// With --rescue: look for this file system, ext or xfs, also below another one
-    #[arg(long, global = true, value_name = "TYPE", requires = "rescue")]
+    /// With --rescue: look for ext or xfs, also below another one
+    #[arg(
+        long,
+        global = true,
+        value_name = "TYPE",
+        requires = "rescue",
+        hide_possible_values = true
+    )]
     pub rescue_type: Option<RescueType>,
-    /// With --rescue: a copy of ext's superblock begins at this byte of the file system
-    #[arg(long, global = true, value_name = "BYTES", requires = "rescue",
+    /// With --rescue: a copy of ext's superblock begins here
+    #[arg(long, global = true, value_name = "BYTES", requires = "rescue", hide = true,
           value_parser = text::parse_size)]
     pub superblock: Option<u64>,
     /// With --rescue: a map file of GNU ddrescue
@@ -104,7 +110,7 @@ pub struct Options {
     pub no_sandbox: bool,
     /// Way to the host's storage: auto, uring or psync
     #[arg(long, global = true, value_enum, default_value_t = EngineArg::Auto,
-          hide_possible_values = true)]
+          hide = true)]
     pub engine: EngineArg,
 }
 

@@ -51,7 +51,7 @@ pub struct Options {
     #[arg(short = 'y', long)]
     yes: bool,
     /// Repair this file system, ext or xfs, also if another one lies over it
-    #[arg(short = 't', long = "type", value_name = "TYPE")]
+    #[arg(short = 't', long = "type", value_name = "TYPE", hide_possible_values = true)]
     kind: Option<RescueType>,
     /// ext: take the copy of the superblock in this block
     #[arg(short = 'b', value_name = "BLOCK")]
