@@ -53,17 +53,11 @@ pub struct Options {
     /// Use s3://, gs:// and az:// without credentials
     #[arg(long, global = true)]
     pub anonymous: bool,
-    /// Read what a damaged image still holds; nothing is written (docs/rescue.md)
+    /// Read what a damaged image still holds; nothing is written
     #[arg(long, global = true)]
     pub rescue: bool,
     /// With --rescue: look for ext or xfs, also below another one
-    #[arg(
-        long,
-        global = true,
-        value_name = "TYPE",
-        requires = "rescue",
-        hide_possible_values = true
-    )]
+    #[arg(long, global = true, value_name = "TYPE", requires = "rescue", hide = true)]
     pub rescue_type: Option<RescueType>,
     /// With --rescue: a copy of ext's superblock begins here
     #[arg(long, global = true, value_name = "BYTES", requires = "rescue", hide = true,
@@ -110,7 +104,7 @@ pub struct Options {
     pub no_sandbox: bool,
     /// Way to the host's storage: auto, uring or psync
     #[arg(long, global = true, value_enum, default_value_t = EngineArg::Auto,
-          hide = true)]
+          hide_possible_values = true)]
     pub engine: EngineArg,
 }
 
