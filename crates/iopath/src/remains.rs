@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use block::{Device, Queue};
 use rt::Cx;
 
-use crate::scan::{Family, FileSystem, Scanner};
+use crate::scan::{Family, FileSystem, Scanner, Trace};
 use crate::target::Target;
 use crate::text;
 
@@ -40,7 +40,7 @@ pub fn search(
     for range in ranges(queue.info().bytes()) {
         scanner.read(cx, queue, range, |_| ()).with_context(|| target.to_string())?;
     }
-    let mut remains = remains(&scanner, target);
+    let mut remains = remains(&scanner, queue.info().bytes(), target);
     if let Some(device) = whole
         && let Ok(table) = device::Partition::list(cx, device)
         && !table.partitions.is_empty()
@@ -75,23 +75,23 @@ fn ranges(bytes: u64) -> Vec<std::ops::Range<u64>> {
 }
 
 /// What a scanner found, in words.
-fn remains(scanner: &Scanner, target: &Target) -> Vec<Remain> {
+fn remains(scanner: &Scanner, bytes: u64, target: &Target) -> Vec<Remain> {
     let mut remains = Vec::new();
-    let found = scanner.file_systems();
+    let found = scanner.file_systems(bytes);
     for family in [Family::Ext, Family::Xfs] {
         let of_it = found.iter().filter(|found| found.shape.family == family);
         let most = of_it.max_by_key(|found| (found.found.len(), std::cmp::Reverse(found.start)));
         remains.extend(most.map(|found| remain(found, target)));
     }
     let is = |family| found.iter().any(|found| found.shape.family == family);
-    let logs = [
-        (scanner.journal, is(Family::Ext), "a journal of ext3 or ext4"),
-        (scanner.xfs_log, is(Family::Xfs), "a log of XFS"),
+    let traces = [
+        (scanner.ext, is(Family::Ext), "ext2, ext3 or ext4"),
+        (scanner.xfs, is(Family::Xfs), "XFS"),
     ];
-    for (at, with, what) in logs {
-        if let (Some(at), false) = (at, with) {
-            let how = "no copy of its superblock was found".into();
-            remains.push(Remain { what: format!("{what} at byte {at}"), how });
+    for (trace, known, name) in traces {
+        if let (Some(Trace { what, at }), false) = (trace, known) {
+            let what = format!("{what} of {name} at byte {at}");
+            remains.push(Remain { what, how: "no copy of its superblock was found".into() });
         }
     }
     remains
@@ -99,7 +99,6 @@ fn remains(scanner: &Scanner, target: &Target) -> Vec<Remain> {
 
 /// The first copy of a superblock of a file system, and how to read it.
 fn remain(found: &FileSystem, target: &Target) -> Remain {
-    let (&group, &at) = found.found.first_key_value().expect("it was found by one");
     let label = match &found.label[..] {
         [] => String::new(),
         label => format!(" `{}`", text::printable(label)),
@@ -111,6 +110,16 @@ fn remain(found: &FileSystem, target: &Target) -> Remain {
     let name = match found.shape.family {
         Family::Ext => "ext2, ext3 or ext4",
         Family::Xfs => "XFS",
+    };
+    let Some((&group, &at)) = found.found.first_key_value() else {
+        let at = found.in_journal.expect("it was found by one");
+        return Remain {
+            what: format!("the superblock of {name}{label} in a journal, at byte {at}"),
+            how: format!(
+                "read what is left with `iopath --rescue ls {target}`; restore it with `iopath \
+                 repair {target}`, which can be undone"
+            ),
+        };
     };
     let how = match found.shape.family {
         _ if found.start > 0 => {

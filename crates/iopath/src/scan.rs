@@ -10,7 +10,7 @@ use block::{DeviceError, Queue};
 use ext4::format::RawSuper as ExtSuper;
 use ext4::format::features::RoCompat;
 use rt::Cx;
-use xfs::format::RawSuper as XfsSuper;
+use xfs::format::{Kind, RawSuper as XfsSuper};
 
 /// Bytes behind a place that [`Scanner::look`] needs to see.
 const AHEAD: u64 = 4096;
@@ -106,16 +106,27 @@ pub struct FileSystem {
     pub written: Option<u32>,
     /// The groups whose superblocks were found, with the byte of each.
     pub found: BTreeMap<u64, u64>,
+    /// The superblock that only a journal holds, where none was found in its own place.
+    pub in_journal: Option<u64>,
+}
+
+/// A block that only one family of formats has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Trace {
+    /// What it is.
+    pub what: &'static str,
+    /// The byte where it lies.
+    pub at: u64,
 }
 
 /// Collects superblocks and logs.
 #[derive(Default)]
 pub struct Scanner {
     seen: Vec<Seen>,
-    /// The first journal of ext3 or ext4.
-    pub journal: Option<u64>,
-    /// The first record of a log of XFS.
-    pub xfs_log: Option<u64>,
+    /// The first block of a journal or of metadata of ext2, ext3 or ext4.
+    pub ext: Option<Trace>,
+    /// The first record of a log, or the first block of metadata, of XFS.
+    pub xfs: Option<Trace>,
     /// The last superblock of XFS, and where the header of its group's free space lies.
     waiting: Option<(usize, u64)>,
 }
@@ -151,20 +162,20 @@ impl Scanner {
         for start in (0..len.min(bytes.len())).step_by(SECTOR_SIZE as usize) {
             let (rest, at) = (&bytes[start..], from + start as u64);
             if rest.starts_with(b"XFSB") {
-                self.xfs(rest, at);
+                self.super_of_xfs(rest, at);
             } else if rest.starts_with(b"XAGF") {
                 self.group_of_xfs(rest, at);
-            } else if rest.starts_with(&[0xfe, 0xed, 0xba, 0xbe]) {
-                self.xfs_log.get_or_insert(at);
-            } else if rest.starts_with(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4]) {
-                self.journal.get_or_insert(at);
             } else if rest.get(56..58) == Some(&[0x53, 0xef]) {
                 self.seen.extend(ext(rest, at));
+            } else if let Some(what) = trace_of_xfs(rest) {
+                self.xfs.get_or_insert(Trace { what, at });
+            } else if let Some(what) = trace_of_ext(rest) {
+                self.ext.get_or_insert(Trace { what, at });
             }
         }
     }
 
-    fn xfs(&mut self, bytes: &[u8], at: u64) {
+    fn super_of_xfs(&mut self, bytes: &[u8], at: u64) {
         let Some(raw) = XfsSuper::view(bytes) else { return };
         let block_size = u64::from(raw.sb_blocksize.get());
         let (blocks, group_blocks) = (raw.sb_dblocks.get(), u64::from(raw.sb_agblocks.get()));
@@ -195,8 +206,8 @@ impl Scanner {
         }
     }
 
-    /// The file systems, by their place.
-    pub fn file_systems(&self) -> Vec<FileSystem> {
+    /// The file systems, by their place, on a device of `end` bytes.
+    pub fn file_systems(&self, end: u64) -> Vec<FileSystem> {
         let mut all = BTreeMap::<(u64, &Shape), FileSystem>::new();
         let known = |seen: &&Seen| seen.group.is_some();
         for seen in self.seen.iter().filter(known) {
@@ -213,7 +224,13 @@ impl Scanner {
         let copies: BTreeSet<usize> =
             (0..all.len()).filter(|&index| is_a_copy(&all, index)).collect();
         let kept = all.into_iter().enumerate().filter(|(index, _)| !copies.contains(index));
-        kept.map(|(_, found)| found).collect()
+        let mut kept: Vec<FileSystem> = kept.map(|(_, found)| found.out_of_journal(end)).collect();
+        kept.sort_by_key(|found| found.start);
+        kept.dedup_by(|found, before| {
+            found.in_journal.is_some()
+                && (found.start, &found.shape) == (before.start, &before.shape)
+        });
+        kept
     }
 }
 
@@ -250,7 +267,22 @@ fn is_a_copy(all: &[FileSystem], index: usize) -> bool {
 impl FileSystem {
     fn new(start: u64, seen: &Seen) -> FileSystem {
         let (shape, label) = (seen.shape.clone(), seen.label.clone());
-        FileSystem { start, shape, label, written: None, found: BTreeMap::new() }
+        FileSystem { start, shape, label, written: None, found: BTreeMap::new(), in_journal: None }
+    }
+
+    /// A first superblock that lies where its file system would end behind the device, and no
+    /// other one: a journal holds it, of a file system that begins with the device.
+    fn out_of_journal(mut self, end: u64) -> FileSystem {
+        let first = self.found.get(&0).copied().filter(|_| self.found.len() == 1);
+        let inside = self.start > 0 && self.shape.bytes() <= end;
+        if let (Some(at), Family::Ext, true) = (first, self.shape.family, inside)
+            && self.start.saturating_add(self.shape.bytes()) > end
+        {
+            self.start = 0;
+            self.found.clear();
+            self.in_journal = Some(at);
+        }
+        self
     }
 
     fn add(&mut self, group: u64, seen: &Seen) {
@@ -262,6 +294,33 @@ impl FileSystem {
             self.label.clone_from(&seen.label);
         }
     }
+}
+
+/// A block of metadata of XFS, or of its log.
+fn trace_of_xfs(bytes: &[u8]) -> Option<&'static str> {
+    if bytes.starts_with(&[0xfe, 0xed, 0xba, 0xbe]) {
+        return Some("a log");
+    }
+    match Kind::recognise(bytes)? {
+        Kind::DirBlock | Kind::DirData => Some("a block of a directory"),
+        Kind::Agi | Kind::FreeByBlock | Kind::FreeBySize | Kind::Inobt | Kind::Finobt => {
+            Some("a block of a group's metadata")
+        }
+        Kind::Inode if bytes.get(4) == Some(&3) => Some("a block of inodes"),
+        _ => None,
+    }
+}
+
+/// A block of a journal of ext3 or ext4, or the first block of a directory.
+fn trace_of_ext(bytes: &[u8]) -> Option<&'static str> {
+    let word = |at: usize| bytes.get(at..at + 4);
+    if word(0) == Some(&[0xc0, 0x3b, 0x39, 0x98]) {
+        let kind = word(4)?;
+        return (kind[..3] == [0; 3] && (1..=5).contains(&kind[3])).then_some("a journal");
+    }
+    let dot = word(4)? == [12, 0, 1, 2] && word(8)? == *b".\0\0\0";
+    let dotdot = word(16)?[2..] == [2, 2] && word(20)? == *b"..\0\0";
+    (dot && dotdot).then_some("a block of a directory")
 }
 
 fn trimmed(label: &[u8]) -> Vec<u8> {
@@ -319,7 +378,7 @@ mod tests {
         scanner.look(&superblock(3), 1024, base + (3 * 8192 + 1) * 1024);
         // In the journal, and in a file.
         scanner.look(&superblock(0), 1024, base + 60_000 * 512);
-        let found = scanner.file_systems();
+        let found = scanner.file_systems(1 << 30);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].start, found[0].shape.copies()), (base, 3));
         assert_eq!(found[0].found.keys().copied().collect::<Vec<_>>(), [1, 3]);
@@ -338,6 +397,6 @@ mod tests {
         scanner.look(&superblock(1)[..512], 512, 0);
         scanner.look(b"XFSB", 4, 0);
         scanner.look(b"XAGF", 4, 0);
-        assert_eq!(scanner.file_systems(), []);
+        assert_eq!(scanner.file_systems(u64::MAX), []);
     }
 }

@@ -210,6 +210,7 @@ impl<'a> Fs<'a> {
         self.reread()?;
         self.descriptors()?;
         self.start_inodes();
+        self.strayed_tables()?;
         self.system_inodes()?;
         self.scan_inodes()?;
         self.attribute_blocks()?;

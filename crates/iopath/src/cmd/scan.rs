@@ -14,7 +14,7 @@ use repair::holes::Holes;
 use serde_json::json;
 
 use crate::app::App;
-use crate::scan::{Family, FileSystem, Scanner};
+use crate::scan::{Family, FileSystem, Scanner, Trace};
 use crate::storage::{Storage, uuid_text};
 use crate::target::{Target, TargetPath};
 use crate::text;
@@ -54,7 +54,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let read = scanner.read(app.cx, &queue, 0..end, |bytes| progress.add(0, bytes));
     read.with_context(|| target.to_string())?;
     progress.finish();
-    let found = scanner.file_systems();
+    let found = scanner.file_systems(end);
     for one in &found {
         let inside = found.iter().find(|other| {
             let range = other.start..other.start.saturating_add(other.shape.bytes());
@@ -69,14 +69,20 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         app.out.problem(format!("{target}: {bytes} bytes at {at} could not be read"));
     }
     if found.is_empty() {
-        app.out.note(format!("{target}: no superblock of ext or XFS in {end} bytes"));
+        let traces = [(scanner.ext, "ext2, ext3 or ext4"), (scanner.xfs, "XFS")];
+        let words: String = traces
+            .iter()
+            .filter_map(|(trace, name)| trace.map(|trace| (trace, name)))
+            .map(|(Trace { what, at }, name)| format!("; {what} of {name} at byte {at}"))
+            .collect();
+        app.out.note(format!("{target}: no superblock of ext or XFS in {end} bytes{words}"));
     }
     let all = !found.is_empty() && met.is_empty();
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn show(app: &mut App, target: &Target, found: &FileSystem, inside: Option<u64>) -> Result<()> {
-    let FileSystem { start, shape, label, written, found } = found;
+    let FileSystem { start, shape, label, written, found, in_journal } = found;
     let format = match shape.family {
         Family::Ext => "ext",
         Family::Xfs => "xfs",
@@ -97,6 +103,7 @@ fn show(app: &mut App, target: &Target, found: &FileSystem, inside: Option<u64>)
             "superblocks": found.iter().map(|(group, at)| json!({"group": group, "at": at}))
                 .collect::<Vec<_>>(),
             "superblocks_made": copies,
+            "in_journal": in_journal,
             "inside": inside,
         }))?);
     }
@@ -108,6 +115,9 @@ fn show(app: &mut App, target: &Target, found: &FileSystem, inside: Option<u64>)
     );
     match inside {
         Some(outer) => line.push_str(&format!("  inside of the one at {outer}")),
+        None if in_journal.is_some() => {
+            line.push_str("  its start is gone, a journal has a copy: use --rescue");
+        }
         None if !found.contains_key(&0) => line.push_str("  its start is gone: use --rescue"),
         None => (),
     }

@@ -121,11 +121,12 @@ fn log_and_top(dir: &Path, schema: &mut Schema) {
     schema.check(&text, &["log"], "serve nbd");
 }
 
-/// A mounted image that becomes larger.
+/// A mounted image that becomes larger. It is in use until its program has ended.
 fn grown(dir: &Path, schema: &mut Schema) {
     let mnt = dir.join("mnt");
     std::fs::create_dir(&mnt).expect("a directory");
-    ok_in(dir, "mount a.img mnt");
+    std::fs::copy(dir.join("a.img"), dir.join("mounted.img")).expect("a copy");
+    ok_in(dir, "mount mounted.img mnt");
     let said = iopath_in(dir, "--json resize mnt 32M");
     testkit::judge::run_ok("umount", &[&mnt]);
     assert!(said.status.success(), "{said:?}");

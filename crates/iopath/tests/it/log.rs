@@ -32,7 +32,9 @@ pub fn serve(
     let mut server = server.spawn().expect("it starts");
     let stdout = server.stdout.as_mut().expect("a pipe");
     let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line).expect("it serves");
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
+    let told = || std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+    assert!(line.contains("nbd+unix:"), "it does not serve: {line:?}: {}", told());
     (server, format!("nbd+unix:///?socket={}", socket.display()))
 }
 

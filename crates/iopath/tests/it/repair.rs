@@ -77,6 +77,25 @@ fn a_repair_of_xfs_is_planned_done_and_undone() {
     assert!(std::fs::read(&path).expect("the image") == image, "byte for byte");
 }
 
+/// Goal: the image is found beside its undo file from anywhere, and must be named where it has
+/// another name by now.
+#[test]
+fn an_undo_file_finds_its_image() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = &bed.path().join("inner");
+    std::fs::create_dir(place).expect("a directory");
+    let image = damaged(place);
+    run(place, "repair -y disk.img", 1);
+    run(bed.path(), "undo inner/disk.img.undo", 0);
+    assert!(std::fs::read(place.join("disk.img")).expect("the image") == image);
+    run(place, "repair -y disk.img", 1);
+    std::fs::rename(place.join("disk.img"), place.join("other.img")).expect("a new name");
+    let lost = run(bed.path(), "undo inner/disk.img.undo.2", 8);
+    assert!(lost.contains("name the image: iopath undo inner/disk.img.undo.2 TARGET"), "{lost}");
+    run(bed.path(), "undo inner/disk.img.undo.2 inner/other.img", 0);
+    assert!(std::fs::read(place.join("other.img")).expect("the image") == image);
+}
+
 /// Goal: what cannot be done is named, and nothing is changed. Method: an undo file where there
 /// is no room for one, an image without any superblock.
 #[test]

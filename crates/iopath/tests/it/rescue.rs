@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use testkit::judge;
+
 use crate::command::{iopath_in as iopath, ok_in as ok};
 
 /// Standard output and error of a command that ends so.
@@ -142,6 +144,43 @@ fn a_scan_finds_what_no_table_names() {
     assert!(json.contains("\"start\":26214400"), "{json}");
     std::fs::write(place.join("none.img"), vec![0x5a; 1 << 20]).expect("a disk");
     assert!(run(place, "scan none.img", 1).1.contains("no superblock of ext or XFS"));
+}
+
+/// Goal: a file system of one group without its first MiB is no blank disk: `info` names what is
+/// left, and `mkfs` refuses to overwrite it. Where only the journal still has the superblock, it is
+/// read and repaired by that.
+#[test]
+fn a_group_without_its_start_is_not_blank() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    for (fstype, zeroed) in [("ext2", 1 << 20), ("ext4", 64 << 10), ("ext4", 1 << 20)] {
+        ok(place, &format!("mkfs -q -F -t {fstype} -b 4096 -N 16384 --size 64M one.img"));
+        ok(place, "mkdir one.img:/dir");
+        for n in 0..20 {
+            std::fs::write(place.join("f"), [n; 5000]).expect("a file");
+            ok(place, &format!("cp f one.img:/dir/f{n}"));
+            ok(place, &format!("mkdir one.img:/dir/d{n}"));
+        }
+        let mut image = std::fs::read(place.join("one.img")).expect("the image");
+        image[..zeroed].fill(0);
+        std::fs::write(place.join("one.img"), &image).expect("the image");
+        let (told, _) = run(place, "info one.img", 0);
+        assert!(told.contains("of ext2, ext3 or ext4"), "{fstype}: {told}");
+        assert!(!told.contains("make a file system"), "{fstype}: {told}");
+        let (_, refused) = run(place, "mkfs -t xfs --size 300M one.img", 1);
+        assert!(refused.contains("--force"), "{fstype}: {refused}");
+        assert!(std::fs::read(place.join("one.img")).expect("the image") == image, "{fstype}");
+        if zeroed < 1 << 20 {
+            assert!(told.contains("in a journal"), "{told}");
+            let (line, _) = run(place, "scan one.img", 0);
+            assert!(line.contains("a journal has a copy"), "{line}");
+            run(place, "repair -y one.img", 1);
+            judge::run_ok("e2fsck", &[&"-fn", &place.join("one.img")]);
+            let (found, _) = run(place, "find one.img:/ -name f19", 0);
+            let kept = run(place, &format!("cat {}", found.trim()), 0).0;
+            assert_eq!(kept, "\u{13}".repeat(5000));
+        }
+    }
 }
 
 /// Goal: `which` and `stat -e` agree on each extent of each file, and `which` and debugfs on who

@@ -13,6 +13,8 @@ use crate::RepairError;
 
 /// Inodes of a table that vote for its place.
 const VOTERS: u32 = 32;
+/// Zeroed inodes behind which they are looked for, at most.
+const ZEROED_MAX: u32 = 4096;
 
 /// Where the descriptor of a group may come from.
 struct Candidate {
@@ -213,18 +215,24 @@ impl Fs<'_> {
         places.to_vec()
     }
 
-    /// How many of the first inodes of a table look like inodes in use.
+    /// How many of the first inodes of a table look like inodes in use; of all, where the first
+    /// ones were zeroed and checksums speak for the others.
     fn table_votes(&mut self, group: u32, desc: &GroupDesc) -> Result<u32, DeviceError> {
-        let mut votes = 0;
+        let (mut votes, mut zeroed) = (0, 0);
         let size = self.g.inode_size as usize;
-        for index in 0..self.g.inodes_per_group.min(VOTERS) {
+        for index in 0..self.g.inodes_per_group {
+            let more = self.g.checksums.metadata && zeroed == index && votes == 0;
+            if votes == VOTERS || index >= VOTERS && !more || index >= ZEROED_MAX {
+                break;
+            }
             let (block, offset) = self.g.inode_offset(index);
             let place = (desc.inode_table + block) * u64::from(self.g.block_size) + offset as u64;
             let slot = self.view.read_bytes(place, size)?;
+            zeroed += u32::from(slot.iter().all(|&byte| byte == 0));
             let ino = group * self.g.inodes_per_group + index + 1;
             let used = InodeValues::parse(&slot, Ino(ino.into()), &self.g)
                 .is_ok_and(|values| values.links > 0 && values.kind().is_some());
-            if ino == ROOT_INO && !used {
+            if ino == ROOT_INO && !used && zeroed < ino {
                 return Ok(0);
             }
             votes += u32::from(used);

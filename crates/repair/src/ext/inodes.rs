@@ -14,6 +14,7 @@ use super::{Bits, Fs};
 use crate::restore;
 
 mod sane;
+mod strays;
 
 /// What is wrong with an inode that the bitmap marks and that is not there.
 pub const EMPTY_SLOT: &str = "its slot is empty";

@@ -314,7 +314,11 @@ fn consider(
         return Ok(());
     }
     // Where the start of the device is gone, only the copy of the table beside it speaks.
-    let score = score(view, &bytes, 0)?.max(score(view, &bytes, group)?);
+    let mut score = score(view, &bytes, 0)?.max(score(view, &bytes, group)?);
+    // A journal's copy: with a right checksum, and of no file system that could begin here.
+    if moved && g.checksums.metadata && place + g.blocks_count * size > end {
+        score += MOVED_LEAST + 1;
+    }
     let least = if moved { MOVED_LEAST } else { 0 };
     if score > least && best.as_ref().is_none_or(|(known, ..)| score > *known) {
         *best = Some((score, place / size, bytes));

@@ -378,3 +378,42 @@ fn first_blocks_of_directories_go_back() {
         assert_eq!(repaired(&device), before, "{kind}");
     }
 }
+
+/// Blocks of the inode tables that were swapped go back, each by the checksums of its inodes. What
+/// lies over another one is no file of that place: none has the content of another.
+#[test]
+fn blocks_of_inode_tables_go_back() {
+    for kind in ["ext4-1k", "ext4-4k", "mke2fs-1k"] {
+        let (device, before) = of(kind);
+        let image = device.snapshot();
+        let g = geometry(&image);
+        let size = g.block_size as usize;
+        let [one, other] = ["slow", "deep0"].map(|name| {
+            let ino = ino_of(&device, name);
+            crate::support::slot_place(&image, &g, ino).expect("a sound image").start / size * size
+        });
+        assert_ne!(one, other, "{kind}");
+        let [first, second] = [one, other].map(|at| &image[at..at + size]);
+        let swapped = Arc::new(device.fork());
+        swapped.write_at(one as u64, second);
+        swapped.write_at(other as u64, first);
+        let planned = plan(&swapped).expect("a plan");
+        assert!(planned.is_safe(), "{kind}: {:#?}", planned.findings);
+        assert_eq!(repaired(&swapped), before, "{kind}");
+        // One lies over the other, and is in its place too or not.
+        for gone in [false, true] {
+            let copied = Arc::new(device.fork());
+            copied.write_at(other as u64, first);
+            if gone {
+                copied.write_at(one as u64, &vec![0; size]);
+            }
+            let after = repaired(&copied);
+            assert_eq!(entry(&after, "slow"), entry(&before, "slow"), "{kind}, {gone}");
+            for (path, now) in &after {
+                let then = before.get(path);
+                let kept = then.is_none_or(|then| then.sha256 == now.sha256);
+                assert!(kept, "{kind}, {gone}: {path:?}");
+            }
+        }
+    }
+}

@@ -373,6 +373,8 @@ impl Fs<'_> {
         fixes: &mut Vec<Fix>,
     ) -> Result<(), DeviceError> {
         let mut content = match map.runs.first() {
+            // The root of an empty map is no target.
+            None if values.flags.contains(InodeFlags::EXTENTS) => Vec::new(),
             None => values.block.to_vec(),
             Some(run) => self.view.read(run.start)?,
         };
