@@ -1,5 +1,6 @@
 //! The ground that every other crate stands on: units, errno values, checksums, bitmaps, byte
-//! ranges, seeded random streams, hash maps with a fixed hasher, page memory, and memory for keys.
+//! ranges, seeded random streams, hash maps with a fixed hasher, values and lists that grow under
+//! those who look at them, page memory, and memory for keys.
 //!
 //! Nothing here waits, reads a clock or draws a random number that the caller did not seed. Unsafe
 //! code is confined to [`page`] and [`locked`], which own aligned memory.
@@ -15,6 +16,7 @@
 pub mod bitmap;
 pub mod crc;
 pub mod errno;
+pub mod grown;
 pub mod hash;
 pub mod locked;
 pub mod map;

@@ -16,6 +16,7 @@ pub(crate) mod reservation;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use base::grown::Parts;
 use base::range::Ranges;
 use cache::BufferRef;
 use rt::{Cx, SpinLock};
@@ -24,7 +25,6 @@ use crate::alloc::balloc::{Freed, Group};
 use crate::alloc::reservation::Windows;
 use crate::format::{Geometry, RawSuper};
 use crate::sb::SuperBlock;
-use crate::sb::grown::Parts;
 
 /// The block allocator of a mount.
 pub(crate) struct BlockAllocator {

@@ -2,7 +2,6 @@
 //! the journal, and the first error, which ends all writing (Linux: `ext4_sb_info`).
 
 pub(crate) mod bh_lru;
-pub(crate) mod grown;
 pub(crate) mod legacy;
 pub(crate) mod mmp;
 pub(crate) mod options;
@@ -11,6 +10,7 @@ mod write;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use base::grown::Newest;
 use base::{Errno, Timespec};
 use block::{DeviceError, Queue};
 use cache::{BufferCache, BufferRef};
@@ -19,7 +19,6 @@ use rt::{Cx, SpinLock};
 
 use crate::format::features::RoCompat;
 use crate::format::{At, Corrupt, CorruptKind, Geometry};
-use crate::sb::grown::Newest;
 use crate::sb::options::MountOptions;
 use crate::sb::write::FirstError;
 use crate::trans::ext4_jbd2::Handle;

@@ -13,14 +13,14 @@ use crate::text;
 /// What mkfs has made, as keys and values, and as a line.
 pub fn describe_made(target: &Target, report: &xfs::MkfsReport) -> (Value, String) {
     let geometry = &report.geometry;
-    let size = geometry.blocks_count * u64::from(geometry.block_size);
+    let size = geometry.blocks_count() * u64::from(geometry.block_size);
     let features = report.features.to_string();
     let facts = json!({
         "target": target.to_string(),
         "size": size,
         "block_size": geometry.block_size,
-        "blocks": geometry.blocks_count,
-        "groups": geometry.ag_count,
+        "blocks": geometry.blocks_count(),
+        "groups": geometry.ag_count(),
         "log_blocks": geometry.log_blocks,
         "uuid": uuid_text(&geometry.uuid),
         "features": features.split(' ').collect::<Vec<_>>(),
@@ -28,9 +28,9 @@ pub fn describe_made(target: &Target, report: &xfs::MkfsReport) -> (Value, Strin
     let line = format!(
         "{target}: {}, {} blocks of {} bytes in {} groups, log of {} blocks, UUID {}",
         text::size(size),
-        geometry.blocks_count,
+        geometry.blocks_count(),
         geometry.block_size,
-        geometry.ag_count,
+        geometry.ag_count(),
         geometry.log_blocks,
         uuid_text(&geometry.uuid)
     );

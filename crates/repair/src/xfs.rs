@@ -230,9 +230,9 @@ impl<'a> Fs<'a> {
     /// About how many bytes it takes to read and keep all inodes.
     fn memory_of_rounds(&self) -> u64 {
         let raw = &self.raw;
-        let most = self.g.blocks_count.saturating_mul(self.g.inodes_per_block().into());
+        let most = self.g.blocks_count().saturating_mul(self.g.inodes_per_block().into());
         let used = raw.sb_icount.get().saturating_sub(raw.sb_ifree.get()).min(most);
-        used * OF_INODE + self.g.blocks_count.div_ceil(8)
+        used * OF_INODE + self.g.blocks_count().div_ceil(8)
     }
 
     /// What the check says about the state that the plan would leave, and the numbers that it has

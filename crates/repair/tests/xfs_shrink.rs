@@ -138,8 +138,8 @@ fn shrunk_by(
         plan
     });
     let g = geometry(&device.snapshot()).expect("a superblock");
-    assert_eq!((g.blocks_count, g.ag_count), plan.after, "{what}");
-    let end = (g.blocks_count * u64::from(g.block_size)) as usize;
+    assert_eq!((g.blocks_count(), g.ag_count()), plan.after, "{what}");
+    let end = (g.blocks_count() * u64::from(g.block_size)) as usize;
     let file = testkit::image::write(&device.snapshot()[..end]);
     judge::xfs_repair(file.path()).unwrap_or_else(|text| panic!("{what}: {text}"));
     let after = manifest(device).expect("it is mounted");
@@ -181,7 +181,7 @@ fn in_steps(shapes: &[Shape]) {
             fs.unmount(cx).expect("unmount");
         });
         let g = geometry(&device.snapshot()).expect("a superblock");
-        let end = (g.blocks_count * u64::from(g.block_size)) as usize;
+        let end = (g.blocks_count() * u64::from(g.block_size)) as usize;
         let file = testkit::image::write(&device.snapshot()[..end]);
         judge::xfs_repair(file.path()).unwrap_or_else(|text| panic!("{shape:?}: {text}"));
     }
@@ -320,7 +320,7 @@ fn state(image: &[u8]) -> (usize, u64) {
         let queue = queue(cx, device.clone());
         xfs::check(cx, &queue, &Default::default()).expect("check").findings.len()
     });
-    (findings, geometry(image).expect("a superblock").blocks_count)
+    (findings, geometry(image).expect("a superblock").blocks_count())
 }
 
 /// Goal: a cut at any write, with any loss of what no flush has made durable, leaves the old size,
@@ -329,7 +329,7 @@ fn state(image: &[u8]) -> (usize, u64) {
 fn a_cut_is_finished_or_undone() {
     let device = Shape { block: 4096, compat: "7.2", rmapbt: true }.image();
     let first = device.snapshot();
-    let old = geometry(&first).expect("a superblock").blocks_count;
+    let old = geometry(&first).expect("a superblock").blocks_count();
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("undo");
     let record = Arc::new(RecordDevice::new(device.clone()));

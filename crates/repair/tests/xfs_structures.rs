@@ -304,7 +304,7 @@ fn a_wrong_record_costs_no_file() {
         *RawAgf::view(&image[at..at + 512]).expect("a sector")
     };
     let one_leaf = |&ag: &u32| agf_of(ag).agf_rmap_level.get() == 1;
-    let ag = (0..g.ag_count).find(one_leaf).expect("a group whose root is a leaf");
+    let ag = (0..g.ag_count()).find(one_leaf).expect("a group whose root is a leaf");
     let agf = agf_of(ag);
     let root = xfs::format::AgBlock { ag, block: agf.agf_rmap_root.get() };
     let size = g.block_size as usize;
@@ -344,7 +344,7 @@ fn a_chunk_is_where_its_inodes_are() {
         let image = base.snapshot();
         let g = xfs_support::geometry(&image).expect("sound");
         let size = g.block_size as usize;
-        for ag in 0..g.ag_count {
+        for ag in 0..g.ag_count() {
             let agi = g.header_sector(ag, AgHeader::Agi).bytes() as usize;
             let agi = *RawAgi::view(&image[sector(agi)]).expect("a sector");
             let root = xfs::format::AgBlock { ag, block: agi.agi_root.get() };

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use base::FsBlock;
+use base::grown::Parts;
 use rt::Cx;
 
 use crate::error::{Result, XfsError};
@@ -43,7 +44,7 @@ use crate::format::{
 use crate::log::Log;
 use crate::trans::intent::Work;
 use crate::trans::{Finished, IntentFinisher, Trans};
-pub(crate) use agf::Agf;
+pub(crate) use agf::{Agf, all_free};
 use realtime::Realtime;
 pub(crate) use reservation::BlockReservation;
 
@@ -60,7 +61,7 @@ struct Summary {
 pub(crate) struct Space {
     pub geometry: Arc<Geometry>,
     pub log: Arc<Log>,
-    groups: Vec<Summary>,
+    groups: Parts<Summary>,
     /// Blocks that nobody has reserved, those of the AGFL and of the free-space trees included.
     available: AtomicI64,
     /// That of the realtime section, where there is one.
@@ -124,18 +125,16 @@ struct Change<T> {
 }
 
 impl Space {
-    fn empty(geometry: Arc<Geometry>, log: Arc<Log>, groups: Vec<Summary>) -> Space {
-        let (available, section_kept) = (AtomicI64::new(0), AtomicI64::new(0));
-        Space { geometry, log, groups, available, realtime: OnceLock::new(), section_kept }
-    }
-
     /// Reads the headers of all groups. May park.
     ///
     /// # Errors
     /// A header that fails a check; the device failed.
     pub fn open(cx: &mut Cx, geometry: Arc<Geometry>, log: Arc<Log>) -> Result<Space> {
-        let groups = (0..geometry.ag_count).map(|_| Summary::default()).collect();
-        let space = Space::empty(geometry, log, groups);
+        let groups = (0..geometry.ag_count()).map(|_| Summary::default()).collect();
+        let (groups, available, section_kept) =
+            (Parts::new(groups), AtomicI64::new(0), AtomicI64::new(0));
+        let realtime = OnceLock::new();
+        let space = Space { geometry, log, groups, available, realtime, section_kept };
         let total = space.each_agf(cx, |space, agf| space.note(agf))?;
         space.available.store(total as i64, Ordering::Relaxed);
         Ok(space)
@@ -225,7 +224,7 @@ impl Space {
 
     /// The groups to look into, in order.
     fn order(&self, want: &AllocRequest, lowest: u32) -> Vec<u32> {
-        let count = self.geometry.ag_count;
+        let count = self.geometry.ag_count();
         if want.this_group {
             return vec![want.goal.ag];
         }
@@ -486,7 +485,7 @@ impl Space {
     /// trees.
     fn each_agf(&self, cx: &mut Cx, look: impl Fn(&Space, &Agf)) -> Result<u64> {
         let mut total = 0;
-        for ag in 0..self.geometry.ag_count {
+        for ag in 0..self.geometry.ag_count() {
             let buf = self.log.bufs().read(cx, &[self.header_map(ag, AgHeader::Agf)], &agf::AGF)?;
             total += u64::from(buf.with(|data| agf::all_free(data, ag, &self.geometry))?);
             look(self, &Agf::unlocked(ag, &buf));

@@ -214,7 +214,7 @@ impl Reader {
             }
             ForkFormat::Btree => {
                 let root = MapRoot::parse(&fork.bytes, at)?;
-                let mut left = self.geometry.blocks_count;
+                let mut left = self.geometry.blocks_count();
                 for index in 0..root.len() {
                     let (block, level) = (root.pointer(index), root.level - 1);
                     let mut walk = Walk { ino, left: &mut left, visit };

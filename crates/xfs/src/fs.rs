@@ -4,6 +4,7 @@
 //!
 //! From the outside in; whoever holds one may take only those below it.
 //!
+//! 0. `Xfs::growing`
 //! 1. `Xfs::rename`: one directory moves between directories at a time
 //! 2. `Inode::rwsem` of directories, then of other inodes (several of one kind: by inode number)
 //! 3. `Inode::writeback` (those of small files by inode number, behind the first one only where
@@ -70,6 +71,8 @@ pub struct Xfs {
     pub(crate) leaf_gaps: bool,
     /// How direct I/O is done.
     pub(crate) direct: DirectOptions,
+    /// Held while it grows, and while it is unmounted.
+    pub(crate) growing: Mutex<()>,
     /// Held while a directory moves to another one.
     pub(crate) rename: Mutex<()>,
     /// Files whose content has reached the device.
@@ -208,6 +211,7 @@ impl Xfs {
             synchronous: options.wsync,
             leaf_gaps: options.leaf_gaps,
             direct: options.direct,
+            growing: Mutex::named("xfs growing", ()),
             rename: Mutex::named("xfs rename", ()),
             finisher: Finisher::new(),
             ahead: SpinLock::named("files with blocks ahead", BTreeSet::new()),
@@ -245,7 +249,7 @@ impl Xfs {
         lost
     }
 
-    /// The shape of the file system; never changes.
+    /// The shape of the file system. Its size grows, all else never changes.
     pub fn geometry(&self) -> &Geometry {
         &self.reader.geometry
     }
@@ -312,7 +316,7 @@ impl Xfs {
         let uuid = u128::from_be_bytes(geometry.uuid);
         let log = if geometry.log_start.0 == 0 { 0 } else { u64::from(geometry.log_blocks) };
         let (mut blocks, mut free) =
-            (geometry.blocks_count.saturating_sub(log), counts.free_blocks);
+            (geometry.blocks_count().saturating_sub(log), counts.free_blocks);
         if self.realtime.as_ref().is_some_and(|section| section.by_default) {
             let unit = u64::from(geometry.realtime.extent_blocks);
             let space = self.write.as_ref().and_then(|writer| writer.space.realtime());

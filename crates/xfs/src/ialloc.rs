@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use base::Ino;
+use base::grown::Parts;
 use rt::{Cx, SpinLock};
 
 use crate::alloc::Space;
@@ -42,13 +43,13 @@ pub(crate) struct Inodes {
     counts: [AtomicU64; 2],
     links: SpinLock<Links>,
     /// Of each group.
-    recent: Box<[Recent]>,
+    recent: Parts<Recent>,
 }
 
 /// Inodes that have a place and those of them that are free, by the AGIs.
 fn count_all(cx: &mut Cx, space: &Space) -> Result<[u64; 2]> {
     let mut counts = [0, 0];
-    for ag in 0..space.geometry.ag_count {
+    for ag in 0..space.geometry.ag_count() {
         let [count, free] = agi::counts(cx, space, ag)?;
         counts = [counts[0] + u64::from(count), counts[1] + u64::from(free)];
     }
@@ -74,8 +75,14 @@ impl Inodes {
         let counts = count_all(cx, &space)?;
         let links = SpinLock::named("xfs unlinked lists", Links::default());
         let counts = counts.map(AtomicU64::new);
-        let recent = (0..space.geometry.ag_count).map(|_| Recent::default()).collect();
+        let recent =
+            Parts::new((0..space.geometry.ag_count()).map(|_| Recent::default()).collect());
         Ok(Inodes { space, rotor: AtomicU32::new(0), counts, links, recent })
+    }
+
+    /// Makes room for what is known of so many groups more, before anybody sees them.
+    pub fn expect_groups(&self, count: u32) {
+        self.recent.push((0..count).map(|_| Recent::default()).collect());
     }
 
     /// Inodes that have a place, and those of them that are free.
@@ -152,7 +159,7 @@ impl Inodes {
         parent: Ino,
         directory: bool,
     ) -> Result<Ino> {
-        let count = self.space.geometry.ag_count;
+        let count = self.space.geometry.ag_count();
         let AgInode { ag: own, agino: near } = self.space.geometry.ino_split(parent);
         let first = match directory {
             true => self.rotor.fetch_add(1, Ordering::Relaxed) % count,

@@ -57,7 +57,7 @@ impl<'a> Inactive<'a> {
     /// A list or an inode that fails a check; [`LogError::Unfinished`] for one that has a name.
     pub fn free_all(&mut self, cx: &mut Cx) -> Result<u64> {
         let mut count = 0;
-        for ag in 0..self.space.geometry.ag_count {
+        for ag in 0..self.space.geometry.ag_count() {
             for bucket in 0..UNLINKED_BUCKETS {
                 let mut trans = Trans::alloc(cx, self.log, LogReservation::new(4096))?;
                 let list = self.inodes.learn_unlinked(cx, &mut trans, ag, bucket);

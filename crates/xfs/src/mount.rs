@@ -5,6 +5,7 @@
 
 pub(crate) mod copies;
 mod fs;
+mod grow;
 mod quota;
 mod realtime;
 pub mod recovery;
@@ -138,7 +139,7 @@ pub(crate) fn read_super(
     let page = super_bytes(cx, queue)?;
     let raw = RawSuper::view(&page);
     let geometry = Geometry::parse(&page, At::Super(0)).map_err(|corrupt| explain(raw, corrupt))?;
-    let wanted = geometry.blocks_count.saturating_mul(geometry.block_sectors());
+    let wanted = geometry.blocks_count().saturating_mul(geometry.block_sectors());
     let sectors = queue.info().sectors;
     if wanted > sectors {
         return Err(CorruptKind::DeviceSize { sectors, wanted }.at(At::Super(0)).into());
@@ -299,6 +300,7 @@ impl Xfs {
     /// What could not be written; the log has it, or has not, after that.
     pub(crate) fn unmount_clean(&self, cx: &mut Cx) -> Result<(), Errno> {
         self.check_alive()?;
+        let _alone = self.growing.lock(cx);
         let mut result = Ok(());
         if let Some(writer) = &self.write {
             let content = file::close_content(self, cx);

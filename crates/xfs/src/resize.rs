@@ -1,26 +1,23 @@
-//! Makes a file system that is not mounted larger or smaller.
+//! Makes a file system larger or smaller. A mounted one only grows: see [`grow`].
 //!
-//! Growing: the headers of new groups are written behind the old end, and flushed; then one
-//! transaction lengthens the last group and changes the superblock; then the copies of the
-//! superblock follow, before the log ends. Shrinking: one transaction takes the free end of the
-//! last group out and
-//! leaves off groups behind it, which hold nothing. A power cut before the transaction is in the
-//! log leaves the old size, one after it the new one.
+//! Shrinking: one transaction takes the free end of the last group out and leaves off groups behind
+//! it, which hold nothing. A power cut before the transaction is in the log leaves the old size,
+//! one after it the new one.
+
+pub(crate) mod grow;
 
 use std::sync::Arc;
 
-use base::Page;
-use block::{BioFlags, Queue};
+use block::Queue;
 use rt::Cx;
 
 use crate::alloc::super_block::log_super;
 use crate::error::XfsError;
 use crate::format::features::Beside;
-use crate::format::{AgHeader, At, Geometry, RawSuper};
+use crate::format::{At, Geometry, RawSuper};
 use crate::fs::WriteSide;
-use crate::ialloc::{self, Inodes};
+use crate::ialloc;
 use crate::log::LogOptions;
-use crate::mkfs::group_headers;
 use crate::mount::copies::{seal, write_copies};
 use crate::mount::recovery::{self, recover};
 use crate::mount::{self, MountError};
@@ -125,12 +122,11 @@ pub fn resize(
     let (new, raw) = shape(&raw, &old, wanted)?;
     let shapes = Shapes { old, new, raw };
     let Shapes { old, new, .. } = &shapes;
-    let size = |geometry: &Geometry| (geometry.blocks_count, geometry.ag_count);
+    let size = |geometry: &Geometry| (geometry.blocks_count(), geometry.ag_count());
     let report = ResizeReport { before: size(old), after: size(new), block_size: old.block_size };
-    if old.blocks_count == new.blocks_count {
+    if old.blocks_count() == new.blocks_count() {
         return Ok(report);
     }
-    write_new_groups(cx, queue, &shapes)?;
     change(cx, queue, &shapes)?;
     Ok(report)
 }
@@ -168,7 +164,7 @@ pub fn shape(
     let mut raw = *raw;
     raw.sb_dblocks.set(blocks);
     let count = blocks.div_ceil(u64::from(old.ag_blocks));
-    if count == 1 && old.ag_count > 1 {
+    if count == 1 && old.ag_count() > 1 {
         return Err(wrong("one group would be left, and xfs_repair needs two"));
     }
     raw.sb_agcount.set(u32::try_from(count).map_err(|_| wrong("too many groups"))?);
@@ -178,58 +174,56 @@ pub fn shape(
     Ok((parsed.map_err(|corrupt| ResizeError::Mount(corrupt.into()))?, raw))
 }
 
-/// Headers and empty trees of groups that come, with their copy of the superblock.
-fn write_new_groups(cx: &mut Cx, queue: &Arc<Queue>, shapes: &Shapes) -> Result<(), ResizeError> {
-    let Shapes { old, new, raw } = shapes;
-    for ag in old.ag_count..new.ag_count {
-        let mut bytes = group_headers(raw, new, ag);
-        seal(&mut bytes[..new.sector_size as usize], &raw.without_quota());
-        let place = new.header_sector(ag, AgHeader::Super);
-        queue.write(cx, place, Page::from_slice(&bytes), BioFlags::META)?;
-    }
-    Ok(queue.flush(cx)?)
-}
-
-/// The transaction, and a clean end with the new counters.
+/// Opens the file system, changes its size and ends it cleanly, with the new counters.
 fn change(cx: &mut Cx, queue: &Arc<Queue>, shapes: &Shapes) -> Result<(), ResizeError> {
-    let Shapes { old, new, raw } = shapes;
-    let reader = mount::reader(queue, old.clone(), 64 << 20);
+    let reader = mount::reader(queue, shapes.old.clone(), 64 << 20);
     let options = LogOptions::default();
     let (writer, _) = recovery::open(cx, reader.bufs, reader.geometry, options, None)?;
-    for ag in new.ag_count..old.ag_count {
-        if !writer.space.is_empty_group(cx, ag)? {
+    let larger = shapes.new.blocks_count() > shapes.old.blocks_count();
+    let change = if larger { grow::grow } else { cut_end };
+    match change(cx, queue, &writer, shapes) {
+        Ok(()) => Ok(writer.close(cx)?),
+        Err(error) => {
             writer.abandon(cx);
+            Err(error)
+        }
+    }
+}
+
+/// Takes the free end out, in one transaction.
+fn cut_end(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    writer: &WriteSide,
+    shapes: &Shapes,
+) -> Result<(), ResizeError> {
+    let Shapes { old, new, raw } = shapes;
+    let WriteSide { log, space, .. } = writer;
+    for ag in new.ag_count()..old.ag_count() {
+        if !space.is_empty_group(cx, ag)? {
             return Err(ResizeError::InUse { group: ag });
         }
     }
-    let space = Arc::new(writer.space.reshaped(Arc::new(new.clone())));
-    let log = writer.log.clone();
-    log.set_finisher(space.clone());
-    let mut trans = Trans::alloc(cx, &log, reservations::resize(new))?;
-    let last = old.ag_count.min(new.ag_count) - 1;
-    let old_length = old.ag_length(last);
-    if old_length != new.ag_length(last)
-        && let Err(error) = space.set_length(cx, &mut trans, last, old_length)
-    {
-        trans.cancel();
-        writer.abandon(cx);
-        return Err(match error {
-            XfsError::NoSpace => ResizeError::InUse { group: last },
-            other => other.into(),
-        });
+    space.geometry.set_blocks_count(new.blocks_count());
+    let mut trans = Trans::alloc(cx, log, reservations::resize(new))?;
+    let last = new.ag_count() - 1;
+    if old.ag_length(last) != new.ag_length(last) {
+        if let Err(error) = space.set_length(cx, &mut trans, last, old.ag_length(last)) {
+            trans.cancel();
+            return Err(match error {
+                XfsError::NoSpace => ResizeError::InUse { group: last },
+                other => other.into(),
+            });
+        }
+        ialloc::log_length(cx, &mut trans, space, last)?;
     }
-    if old_length != new.ag_length(last) {
-        ialloc::log_length(cx, &mut trans, &space, last)?;
-    }
-    log_super(cx, &mut trans, &space, |raw| {
-        raw.sb_dblocks.set(new.blocks_count);
-        raw.sb_agcount.set(new.ag_count);
+    log_super(cx, &mut trans, space, |raw| {
+        raw.sb_dblocks.set(new.blocks_count());
+        raw.sb_agcount.set(new.ag_count());
     })?;
     trans.commit(cx)?;
     log.force(cx)?;
     // While the log says so: recovery writes those that a power cut leaves as they were.
     write_copies(cx, queue, new, raw)?;
-    queue.flush(cx)?;
-    let inodes = Arc::new(Inodes::open(cx, space.clone())?);
-    Ok(WriteSide { log, space, inodes, quota: writer.quota }.close(cx)?)
+    Ok(queue.flush(cx)?)
 }

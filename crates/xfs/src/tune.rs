@@ -101,7 +101,7 @@ fn bits(features: &[String]) -> Result<(Incompat, RoCompat), TuneError> {
 /// reads that. May park.
 fn count_trees(cx: &mut Cx, reader: &Reader, writer: &WriteSide) -> XfsResult<()> {
     let geometry = &reader.geometry;
-    for ag in 0..geometry.ag_count {
+    for ag in 0..geometry.ag_count() {
         let [inodes, free] = tree_blocks(cx, reader, &writer.space, ag)?;
         let mut trans = Trans::alloc(cx, &writer.log, reservations::superblock(geometry))?;
         writer.inodes.lock(cx, &mut trans, ag)?.edit(&mut trans, |raw| {

@@ -175,7 +175,7 @@ impl Recipe {
                 let geometry = &plan.report.geometry;
                 Ok(Some(Empty {
                     block_size: geometry.block_size,
-                    blocks: geometry.blocks_count,
+                    blocks: geometry.blocks_count(),
                     free: at.context("a superblock was made")?.sb_fdblocks.get(),
                     inodes: None,
                 }))

@@ -68,11 +68,11 @@ pub fn dump(
     }
     let raw = *RawSuper::view(&sector).expect("a sector holds it");
     let device = queue.info().bytes() / u64::from(g.block_size);
-    if g.blocks_count > device {
-        let blocks = g.blocks_count;
+    if g.blocks_count() > device {
+        let blocks = g.blocks_count();
         return refuse(format!("it has {blocks} blocks, its device {device}; try --rescue"));
     }
-    let size = g.blocks_count * u64::from(g.block_size);
+    let size = g.blocks_count() * u64::from(g.block_size);
     let mut out = Out::new(sink, options, size);
     let recovered = match recover_in_memory(view.cx(), queue, &g, None) {
         Ok(recovered) => recovered.map(|(over, _)| over),
@@ -112,7 +112,7 @@ impl Dump<'_> {
     fn run(&mut self) -> Result<(), DumpError> {
         let bytes = self.view.read_bytes(0, self.g.sector_size as usize)?;
         self.raw = *RawSuper::view(&bytes).expect("a sector holds it");
-        for ag in 0..self.g.ag_count {
+        for ag in 0..self.g.ag_count() {
             self.group(ag)?;
         }
         self.log()

@@ -24,7 +24,7 @@ enum Holds {
 impl Fs<'_> {
     /// Decides where inodes lie.
     pub fn find_chunks(&mut self) -> Result<(), DeviceError> {
-        for ag in 0..self.g.ag_count {
+        for ag in 0..self.g.ag_count() {
             let group = &self.groups[ag as usize];
             let sound = |chunk: &InodeChunk| self.chunk_possible(ag, chunk);
             let mut chunks: BTreeMap<u32, InodeChunk> = BTreeMap::new();

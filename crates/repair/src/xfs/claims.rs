@@ -285,7 +285,8 @@ impl Fs<'_> {
 
     /// Settles what is still claimed twice.
     fn ask_blocks(&mut self) -> Result<(), RepairError> {
-        let fixed: Vec<Vec<Rmap>> = (0..self.g.ag_count).map(|ag| self.fixed_claims(ag)).collect();
+        let fixed: Vec<Vec<Rmap>> =
+            (0..self.g.ag_count()).map(|ag| self.fixed_claims(ag)).collect();
         let mut runs: Vec<Owned> = Vec::new();
         for (ag, claims) in (0..).zip(&fixed) {
             for claim in claims {

@@ -33,7 +33,7 @@ impl Fs<'_> {
         let on_lists = self.suspects.inodes.iter();
         let on_lists = on_lists.filter(|(_, rules)| rules.contains(&Rule::UnlinkedList));
         let groups: Vec<u32> = on_lists.map(|(&ino, _)| self.g.ino_split(Ino(ino)).ag).collect();
-        self.touched.extend(groups.into_iter().filter(|&ag| ag < self.g.ag_count));
+        self.touched.extend(groups.into_iter().filter(|&ag| ag < self.g.ag_count()));
         self.root_exists()?;
         self.realtime_files_exist()?;
         self.settle_metadata()?;
@@ -180,7 +180,7 @@ impl Fs<'_> {
 
     /// A free inode.
     fn free_inode(&self) -> Option<Ino> {
-        (0..self.g.ag_count).find_map(|ag| {
+        (0..self.g.ag_count()).find_map(|ag| {
             let chunks = self.groups[ag as usize].chunks.iter();
             let mut free = chunks.filter(|chunk| chunk.available() != 0);
             free.next().map(|chunk| self.ino(ag, chunk.start + chunk.available().trailing_zeros()))

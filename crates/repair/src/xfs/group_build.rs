@@ -128,7 +128,7 @@ impl Fs<'_> {
     /// `before`, and the sums.
     pub fn write_groups(&mut self, before: &[Vec<Rmap>]) -> Result<(), RepairError> {
         let claims = self.claims();
-        for ((ag, claims), before) in (0..self.g.ag_count).zip(claims).zip(before) {
+        for ((ag, claims), before) in (0..self.g.ag_count()).zip(claims).zip(before) {
             let suspect = self.suspects.groups.contains(&ag);
             let wrong = self.groups[ag as usize].wrong;
             let changed = self.touched.contains(&ag) || claims != *before;
@@ -152,7 +152,7 @@ impl Fs<'_> {
     /// The device's.
     pub fn sums(&mut self) -> Result<Sums, DeviceError> {
         let mut sums = Sums::default();
-        for ag in 0..self.g.ag_count {
+        for ag in 0..self.g.ag_count() {
             let sector = self.g.header_sector(ag, AgHeader::Agf);
             let (bytes, _) = self.header(sector, Kind::Agf, At::Agf(ag))?;
             let agf = RawAgf::view(&bytes).expect("a sector holds it");

@@ -48,7 +48,7 @@ impl Fs<'_> {
     /// Reads headers and btrees of all groups.
     pub fn read_groups(&mut self) -> Result<(), DeviceError> {
         self.groups.clear();
-        for ag in 0..self.g.ag_count {
+        for ag in 0..self.g.ag_count() {
             let group = self.read_group(ag)?;
             self.groups.push(group);
         }

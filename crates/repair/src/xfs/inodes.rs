@@ -113,7 +113,7 @@ impl Fs<'_> {
         self.inodes.clear();
         let all = self.groups.iter().map(|group| group.chunks.len() as u64).sum();
         self.view.meter.begin("reading inodes", all);
-        for ag in 0..self.g.ag_count {
+        for ag in 0..self.g.ag_count() {
             for index in 0..self.groups[ag as usize].chunks.len() {
                 self.view.meter.add(1);
                 let chunk = self.groups[ag as usize].chunks[index];

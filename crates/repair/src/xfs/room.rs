@@ -32,7 +32,7 @@ impl Fs<'_> {
     pub fn take_blocks(&mut self, count: u32) -> Result<Vec<(FsBlock, u32)>, RepairError> {
         if self.spare.is_none() {
             let claims = self.claims();
-            let groups = (0..self.g.ag_count).zip(&claims);
+            let groups = (0..self.g.ag_count()).zip(&claims);
             self.spare =
                 Some(groups.map(|(ag, claims)| complement(claims, self.g.ag_length(ag))).collect());
         }

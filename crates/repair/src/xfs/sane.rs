@@ -124,7 +124,7 @@ impl Fs<'_> {
             false => narrow + u64::from(raw.di_anextents.get()),
         };
         raw.di_nblocks.set(counts);
-        Ok(counts <= self.g.blocks_count)
+        Ok(counts <= self.g.blocks_count())
     }
 
     /// The bytes of the data fork.

@@ -88,8 +88,8 @@ pub fn plan(
         raw.sb_logstart.set(fs.g.join(to).0);
     }
     let (new, raw) = shape(&raw, &fs.g, bytes).map_err(|e| EditError::Refused(e.to_string()))?;
-    if new.blocks_count >= old.blocks_count {
-        return refuse(format!("it has {} blocks: that is not smaller", old.blocks_count));
+    if new.blocks_count() >= old.blocks_count() {
+        return refuse(format!("it has {} blocks: that is not smaller", old.blocks_count()));
     }
     let (moves, numbers) = (Moves::default(), BTreeMap::new());
     let mut shrink = Shrink { fs, old: old.clone(), new, moves, numbers, made: Vec::new() };
@@ -100,7 +100,7 @@ pub fn plan(
         return Err(EditError::Wrong(text.clone()));
     }
     let block_size = old.block_size;
-    let (after, changes) = ((fs.g.blocks_count, fs.g.ag_count), fs.view.into_changes()?);
+    let (after, changes) = ((fs.g.blocks_count(), fs.g.ag_count()), fs.view.into_changes()?);
     let mut copies: Vec<Move> = moves.copies(&old);
     copies.extend(log.map(|to| Move {
         from: old.linear(old.split(old.log_start)),
@@ -110,7 +110,7 @@ pub fn plan(
     let plan = Plan { changes, superblock: 0, ..Plan::default() };
     Ok(ShrinkPlan {
         block_size,
-        before: (old.blocks_count, old.ag_count),
+        before: (old.blocks_count(), old.ag_count()),
         after,
         blocks_moved: copies.iter().map(|part| part.len).sum(),
         inodes_moved: numbers.len() as u64,
@@ -132,12 +132,12 @@ pub fn plan_least(
     let g = open(View::new(cx, queue), Purpose::Move)?.g;
     let bytes = |blocks: u64| blocks * u64::from(g.block_size);
     // What no size of this file system can be planned for shows here.
-    let mut best = match plan(cx, queue, bytes(g.blocks_count - 1), meter) {
+    let mut best = match plan(cx, queue, bytes(g.blocks_count() - 1), meter) {
         Ok(plan) => plan,
-        Err(EditError::NoRoom(_)) => return Ok((bytes(g.blocks_count), None)),
+        Err(EditError::NoRoom(_)) => return Ok((bytes(g.blocks_count()), None)),
         Err(error) => return Err(error),
     };
-    let (step, mut low) = ((g.blocks_count / LEAST_PARTS).max(1), 0);
+    let (step, mut low) = ((g.blocks_count() / LEAST_PARTS).max(1), 0);
     while best.after.0.saturating_sub(low) > step {
         let middle = low + (best.after.0 - low) / 2;
         match plan(cx, queue, bytes(middle), meter) {
@@ -193,7 +193,7 @@ fn log_place(fs: &Fs<'_>, bytes: u64) -> Result<Option<AgBlock>, EditError> {
     }
     let mut most = 0;
     // With a log in the first group xfs_repair expects the root directory behind it.
-    for (ag, group) in (0..g.ag_count).zip(&fs.groups).skip(1) {
+    for (ag, group) in (0..g.ag_count()).zip(&fs.groups).skip(1) {
         let before = u64::from(ag) * u64::from(g.ag_blocks);
         let length = blocks.saturating_sub(before).min(g.ag_length(ag).into()) as u32;
         for extent in clipped(group, length) {
@@ -265,7 +265,7 @@ impl Shrink<'_> {
     /// for their own btrees.
     fn set_spare(&mut self, claims: &[Vec<Rmap>], log: Option<AgBlock>) {
         let mut spare = Vec::new();
-        for ag in 0..self.new.ag_count {
+        for ag in 0..self.new.ag_count() {
             let (group, length) = (&self.fs.groups[ag as usize], self.new.ag_length(ag));
             let mut free = clipped(group, length);
             let sum = |list: &[FreeExtent]| list.iter().map(|extent| extent.len).sum::<u32>();
@@ -294,7 +294,7 @@ impl Shrink<'_> {
 
     /// From now on the structures are those of the new size.
     fn switch(&mut self, raw: xfs::format::RawSuper) {
-        let (fs, count) = (&mut self.fs, self.new.ag_count);
+        let (fs, count) = (&mut self.fs, self.new.ag_count());
         fs.g = self.new.clone();
         fs.raw = raw;
         for word in [&mut fs.raw.sb_uquotino, &mut fs.raw.sb_gquotino, &mut fs.raw.sb_pquotino] {

@@ -42,7 +42,7 @@ impl Fs<'_> {
     /// Who owns what, by group, without the btrees and free lists of the groups.
     pub fn claims(&self) -> Vec<Vec<Rmap>> {
         let mut claims: Vec<Vec<Rmap>> =
-            (0..self.g.ag_count).map(|ag| self.fixed_claims(ag)).collect();
+            (0..self.g.ag_count()).map(|ag| self.fixed_claims(ag)).collect();
         for (&ino, inode) in &self.inodes {
             for which in Which::BOTH {
                 let mut add = |ag: u32, claim| claims[ag as usize].push(claim);

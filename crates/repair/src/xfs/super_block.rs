@@ -206,7 +206,7 @@ fn refuse(g: &Geometry, view: &View<'_>, purpose: Purpose) -> Result<(), RepairE
         return Err(RepairError::Feature(format!("blocks of {} bytes", g.block_size)));
     }
     let device_bytes = view.blocks() * view.block_size() as u64;
-    let bytes = g.blocks_count * u64::from(g.block_size);
+    let bytes = g.blocks_count() * u64::from(g.block_size);
     if bytes > device_bytes {
         return Err(RepairError::CutShort { bytes, device_bytes });
     }
@@ -281,7 +281,7 @@ pub fn open(mut view: View<'_>, purpose: Purpose) -> Result<Fs<'_>, RepairError>
 impl Fs<'_> {
     /// Writes copies that are damaged or describe another file system from the first one.
     pub fn write_copies(&mut self) -> Result<(), DeviceError> {
-        for ag in 1..self.g.ag_count {
+        for ag in 1..self.g.ag_count() {
             let sector = self.g.header_sector(ag, AgHeader::Super);
             let (bytes, whole) = self.header(sector, Kind::Super, At::Super(ag))?;
             let raw = RawSuper::view(&bytes).expect("a sector holds it");

@@ -78,7 +78,7 @@ impl Fs<'_> {
         history: &mut BTreeMap<u64, Older>,
     ) -> Result<BTreeMap<u64, Freed>, DeviceError> {
         let mut found = BTreeMap::new();
-        for ag in 0..self.g.ag_count {
+        for ag in 0..self.g.ag_count() {
             for index in 0..self.groups[ag as usize].chunks.len() {
                 let chunk = self.groups[ag as usize].chunks[index];
                 let free = chunk.free & !chunk.hole_mask();
@@ -104,7 +104,7 @@ impl Fs<'_> {
         found: &mut BTreeMap<u64, Freed>,
     ) -> Result<Vec<AgBlock>, DeviceError> {
         let mut dirs = Vec::new();
-        for ag in 0..self.g.ag_count {
+        for ag in 0..self.g.ag_count() {
             let free = self.groups[ag as usize].free.clone().unwrap_or_default();
             for block in free.iter().flat_map(|extent| extent.start..extent.start + extent.len) {
                 let place = AgBlock { ag, block };

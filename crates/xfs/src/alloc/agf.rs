@@ -18,7 +18,7 @@ pub(super) static AGF: BufOps =
 static AGFL: BufOps = BufOps { name: "AGFL", kinds: &[Kind::Agfl], check: None, unmapped: false };
 
 /// Blocks of a group that are free, in its AGFL, or in its free-space trees.
-pub(super) fn all_free(
+pub(crate) fn all_free(
     data: &[u8],
     ag: u32,
     geometry: &Geometry,

@@ -187,7 +187,7 @@ pub(super) fn blocks_wanted(space: &Space, shape: &RealtimeShape) -> u64 {
     let share = |has: bool, share: u64| if has { shape.blocks / share } else { 0 };
     let rmaps = share(features.rmapbt(), RMAP_SHARE);
     let wanted = rmaps + share(features.reflink(), REFCOUNT_SHARE);
-    wanted.min(space.geometry.blocks_count / DATA_SHARE)
+    wanted.min(space.geometry.blocks_count() / DATA_SHARE)
 }
 
 /// Blocks of one group of the section.

@@ -1,7 +1,5 @@
 //! Groups that become longer or shorter.
 
-use std::sync::Arc;
-
 use rt::Cx;
 
 use super::{Agf, Space, agf};
@@ -10,14 +8,23 @@ use crate::format::{AgBlock, AgExtent, AgHeader, Geometry};
 use crate::trans::Trans;
 
 impl Space {
-    /// The same space in a file system of another shape, whose groups are on the disk as far as
-    /// both have them. Nothing waits.
-    pub fn reshaped(&self, geometry: Arc<Geometry>) -> Space {
-        let groups = (0..geometry.ag_count).map(|_| super::Summary::default()).collect();
-        let space = Space::empty(geometry, self.log.clone(), groups);
-        let available = self.available.load(std::sync::atomic::Ordering::Relaxed);
-        space.available.store(available, std::sync::atomic::Ordering::Relaxed);
-        space
+    /// Takes in the groups that `new` has behind the last one: their headers are on the device,
+    /// with `free` free blocks, and the change of the size is in the log. May park.
+    ///
+    /// # Errors
+    /// A header that fails a check; the device failed: nothing is allocated in its group then.
+    pub fn publish_groups(&self, cx: &mut Cx, new: &Geometry, free: u64) -> Result<()> {
+        let groups = self.geometry.ag_count()..new.ag_count();
+        self.groups.push(groups.clone().map(|_| super::Summary::default()).collect());
+        self.geometry.set_blocks_count(new.blocks_count());
+        for ag in groups {
+            let mut trans = Trans::empty(&self.log);
+            let agf = self.lock(cx, &mut trans, ag)?;
+            self.note(&agf);
+            trans.cancel();
+        }
+        self.give_back(free);
+        Ok(())
     }
 
     /// Gives a group the length that the shape of the file system says; blocks that come are free.

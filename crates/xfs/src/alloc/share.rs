@@ -138,7 +138,7 @@ impl Space {
         if !self.geometry.features.reflink() {
             return Ok(blocks);
         }
-        for ag in 0..self.geometry.ag_count {
+        for ag in 0..self.geometry.ag_count() {
             loop {
                 let mut trans = Trans::alloc(cx, &self.log, FREE_COW)?;
                 let extents = self.cow_extents(cx, &mut trans, ag)?;

@@ -138,7 +138,7 @@ impl Model {
     fn agree(&self, cx: &mut Cx) -> u32 {
         let geometry = &self.space.geometry;
         let mut highest = 0;
-        for ag in 0..geometry.ag_count {
+        for ag in 0..geometry.ag_count() {
             let mut refs: BTreeMap<u32, u32> = BTreeMap::new();
             for block in self.files.iter().flatten().flatten() {
                 let place = geometry.split(FsBlock(*block));

@@ -102,7 +102,7 @@ fn churn(image: &Path, seed: u64, wanted_levels: u32) {
             let filling = round < 350;
             let mut trans = transaction(cx, &space);
             for _ in 0..3 {
-                let ag = rng.below(u64::from(geometry.ag_count)) as u32;
+                let ag = rng.below(u64::from(geometry.ag_count())) as u32;
                 if rng.below(10) < if filling { 8 } else { 2 } {
                     take(cx, &space, &mut trans, &mut held, &mut rng, ag);
                 } else {
@@ -117,7 +117,7 @@ fn churn(image: &Path, seed: u64, wanted_levels: u32) {
             }
             trans.commit(cx).expect("a commit");
             if round % 50 == 0 {
-                for ag in 0..geometry.ag_count {
+                for ag in 0..geometry.ag_count() {
                     agree(cx, &space, ag, &held);
                 }
             }

@@ -149,7 +149,7 @@ pub(super) fn cow_claim(count: Refcount) -> Option<Rmap> {
 impl Checker<'_> {
     /// Compares all claims of the groups in a window.
     pub(super) fn block_pass(&mut self, blocks: &mut Blocks) -> Result<(), DeviceError> {
-        for ag in 0..self.reader.geometry.ag_count {
+        for ag in 0..self.reader.geometry.ag_count() {
             let part = blocks.part(ag);
             if !blocks.is_wanted(ag) || part.is_empty() {
                 continue;

@@ -111,7 +111,7 @@ impl Checker<'_> {
     /// Compares the copies of the superblock with the first one.
     pub(super) fn backups(&mut self) -> Result<(), DeviceError> {
         let geometry = self.geometry();
-        for ag in 1..geometry.ag_count {
+        for ag in 1..geometry.ag_count() {
             let sector = geometry.header_sector(ag, AgHeader::Super);
             let bytes = self.reader.read_bytes(self.cx, sector, geometry.sector_size as usize)?;
             let at = At::Super(ag);
@@ -130,7 +130,7 @@ impl Checker<'_> {
     /// Reads headers and btrees of all groups.
     pub(super) fn headers(&mut self) -> Result<(), DeviceError> {
         let geometry = self.geometry();
-        for ag in 0..geometry.ag_count {
+        for ag in 0..geometry.ag_count() {
             let fixed =
                 Rmap { start: 0, len: geometry.header_blocks(), owner: owner::FS, offset: 0 };
             self.claim(ag, fixed);
@@ -151,7 +151,7 @@ impl Checker<'_> {
     /// Reads the headers of all groups, and nothing else of them.
     pub(super) fn group_headers(&mut self) -> Result<(), DeviceError> {
         let geometry = self.geometry();
-        for ag in 0..geometry.ag_count {
+        for ag in 0..geometry.ag_count() {
             let sector = self.sector(ag, AgHeader::Agf)?;
             let agf = RawAgf::parse_places(&sector, ag, &geometry).copied();
             let agf = self.keep(agf.map_err(Into::into))?;

@@ -34,7 +34,7 @@ impl Checker<'_> {
     /// Checks all inodes of all chunks.
     pub(super) fn inode_pass(&mut self) -> Result<(), DeviceError> {
         let geometry = self.geometry();
-        for ag in 0..geometry.ag_count {
+        for ag in 0..geometry.ag_count() {
             let chunks = self.groups[ag as usize].chunks.clone();
             for chunk in chunks {
                 let holes = chunk.hole_mask();

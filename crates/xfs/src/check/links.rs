@@ -152,7 +152,7 @@ impl Checker<'_> {
     fn unlinked_lists(&mut self) -> Result<Lists, DeviceError> {
         let geometry = self.geometry();
         let mut lists = Lists::default();
-        for ag in 0..geometry.ag_count {
+        for ag in 0..geometry.ag_count() {
             let Some(agi) = self.groups[ag as usize].agi else { continue };
             for (bucket, head) in agi.agi_unlinked.iter().enumerate() {
                 let mut agino = head.get();

@@ -11,7 +11,7 @@ impl Checker<'_> {
     /// Reports that the work begins; how many inodes there are, the superblock says.
     pub(super) fn begin_with_groups(&self) {
         // No more than there is room for.
-        let most = u64::from(self.reader.geometry.ag_count) << 32;
+        let most = u64::from(self.reader.geometry.ag_count()) << 32;
         let inodes = self.raw.sb_icount.get().min(most);
         self.meter.begin("groups", inodes / OF_GROUPS + inodes + inodes / OF_OWNERS);
     }
@@ -19,7 +19,7 @@ impl Checker<'_> {
     /// The share of one group in the btrees of all.
     pub(super) fn group_is_read(&self) {
         let inodes = self.raw.sb_icount.get();
-        self.meter.add(inodes / OF_GROUPS / u64::from(self.reader.geometry.ag_count));
+        self.meter.add(inodes / OF_GROUPS / u64::from(self.reader.geometry.ag_count()));
     }
 
     /// Inodes that the chunks hold, in use or free.
@@ -34,7 +34,7 @@ impl Checker<'_> {
 
     /// All is read once more, for its records.
     pub(super) fn begin_again(&self) {
-        let inodes = self.raw.sb_icount.get().min(u64::from(self.reader.geometry.ag_count) << 32);
+        let inodes = self.raw.sb_icount.get().min(u64::from(self.reader.geometry.ag_count()) << 32);
         self.meter.go_on("records", inodes / OF_GROUPS + inodes + inodes / OF_OWNERS);
     }
 
@@ -45,6 +45,6 @@ impl Checker<'_> {
     /// The share of one group in the comparison of owners; half of it is of the names.
     pub(super) fn owners_are_compared(&self) {
         let all = self.inodes_of_chunks() / OF_OWNERS;
-        self.meter.add(all / 2 / u64::from(self.reader.geometry.ag_count));
+        self.meter.add(all / 2 / u64::from(self.reader.geometry.ag_count()));
     }
 }

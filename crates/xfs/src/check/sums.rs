@@ -158,7 +158,7 @@ pub(super) struct Sums {
 
 impl Sums {
     pub fn new(key: Key, geometry: &Geometry) -> Sums {
-        let lengths = (0..geometry.ag_count).map(|ag| geometry.ag_length(ag));
+        let lengths = (0..geometry.ag_count()).map(|ag| geometry.ag_length(ag));
         Sums::with_features(key, &geometry.features, lengths)
     }
 

@@ -50,7 +50,7 @@ fn fragment(image: &Path) {
 fn count(cx: &mut Cx, fs: &Arc<Xfs>) -> (usize, u64) {
     let inodes = fs.writer().expect("a writer").inodes.clone();
     let (mut sparse, mut all) = (0, 0);
-    for ag in 0..fs.geometry().ag_count {
+    for ag in 0..fs.geometry().ag_count() {
         for chunk in chunks(cx, &inodes, ag, Kind::Inobt) {
             assert!(chunk.consistent(), "{chunk:?}");
             sparse += usize::from(chunk.holes != 0);

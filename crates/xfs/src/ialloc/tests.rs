@@ -45,7 +45,7 @@ pub(super) fn chunks(cx: &mut Cx, inodes: &Inodes, ag: u32, kind: Kind) -> Vec<I
 fn agree(cx: &mut Cx, inodes: &Inodes, used: &BTreeSet<u64>, fixed: usize) {
     let geometry = inodes.space.geometry.clone();
     let (mut found, mut counts) = (0, [0, 0]);
-    for ag in 0..geometry.ag_count {
+    for ag in 0..geometry.ag_count() {
         let all = chunks(cx, inodes, ag, Kind::Inobt);
         for chunk in &all {
             assert!(chunk.consistent(), "{chunk:?}");
@@ -130,7 +130,7 @@ fn churn(image: &Path, seed: u64, many: usize) {
 
 fn lists_are_empty(cx: &mut Cx, inodes: &Inodes) {
     let mut trans = transaction(cx, inodes);
-    for ag in 0..inodes.space.geometry.ag_count {
+    for ag in 0..inodes.space.geometry.ag_count() {
         let agi = inodes.lock(cx, &mut trans, ag).expect("the AGI");
         for bucket in 0..UNLINKED_BUCKETS {
             assert_eq!(agi.with(|raw| raw.agi_unlinked[bucket].get()), NULL32);

@@ -89,13 +89,21 @@ impl RecoveryContext {
             meta_uuid: geometry.meta_uuid,
             v4: geometry.v4(),
             realtime_groups: geometry.realtime.groups.is_some(),
-            sectors: geometry.blocks_count * geometry.block_sectors(),
+            sectors: geometry.blocks_count() * geometry.block_sectors(),
             cluster_blocks: geometry.chunks.cluster_blocks,
             block_size: geometry.block_size,
             ag_blocks: (geometry.ag_blocks, geometry.ag_block_bits),
-            ag_count: geometry.ag_count,
+            ag_count: geometry.ag_count(),
             can_finish: &[],
         }
+    }
+}
+
+impl RecoveryContext {
+    /// The file system has so many blocks.
+    fn grow(&mut self, blocks: u64) {
+        self.sectors = blocks * u64::from(self.block_size / 512);
+        self.ag_count = blocks.div_ceil(self.ag_blocks.0.into()) as u32;
     }
 }
 
@@ -155,15 +163,15 @@ pub fn recover(
         if queue.info().read_only || log.info().read_only {
             return Err(LogError::ReadOnly.into());
         }
-        let mut first = pass::FirstPass::new(&geometry, context);
+        let mut first = pass::FirstPass::new(context, queue.bytes() / 512);
         recovered.records = pass(cx, log, &geometry, &found, &mut first)?;
         recovered.quota_off = first.quota_off();
-        let cancelled = first.finish(context)?;
+        let (cancelled, context) = first.finish()?;
         // Buffers of its own: they are neither verified on read nor on write as a mount's are.
         let config =
             BufCacheConfig { uuid: context.meta_uuid, v4: context.v4, limit_bytes: CACHE_BYTES };
         let bufs = BufCache::new(queue.clone(), config);
-        let mut second = pass::SecondPass::new(bufs, context, cancelled, recovered.quota_off);
+        let mut second = pass::SecondPass::new(bufs, &context, cancelled, recovered.quota_off);
         pass(cx, log, &geometry, &found, &mut second)?;
         second.finish(cx, &mut recovered)?;
     }

@@ -26,7 +26,7 @@ pub(super) fn build(shape: &Shape, around: &Surroundings) -> Result<Plan, MkfsEr
     let bits = u32::from(shape.raw.sb_inopblog);
     let geometry = numbers(shape);
     let mut groups: Vec<Group> =
-        (0..geometry.ag_count).map(|ag| Group::new(shape, &geometry, ag)).collect();
+        (0..geometry.ag_count()).map(|ag| Group::new(shape, &geometry, ag)).collect();
     let chunk = groups[0].take_chunk(shape).expect("the first group holds the root");
     groups[0].chunks[0].used = if shape.options.metadir { 2 } else { 3 };
     let root = u64::from(chunk) << bits;

@@ -65,7 +65,7 @@ impl MetadataTree {
             return Ok(None);
         }
         // Where mkfs.xfs puts an internal log.
-        let ag = geometry.ag_count / 2;
+        let ag = geometry.ag_count() / 2;
         let group = &mut groups[ag as usize];
         let ino = |group: &mut Group| {
             let agino = group.take_inode(shape).ok_or_else(|| too_many(geometry))?;

@@ -66,7 +66,7 @@ fn change_copies(
     }
     let size = geometry.sector_size as usize;
     let physical = geometry.sector_size.max(queue.info().logical_block) as usize;
-    for ag in 1..geometry.ag_count {
+    for ag in 1..geometry.ag_count() {
         let place = geometry.header_sector(ag, AgHeader::Super);
         let mut bytes = queue.read(cx, place, physical)?.to_vec();
         if wanted(&bytes[..size]) {

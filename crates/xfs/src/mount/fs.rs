@@ -261,6 +261,10 @@ impl FileSystem for Xfs {
         file::sync_all(self, cx)
     }
 
+    fn grow(&self, cx: &mut Cx, blocks: u64) -> Result<(), Errno> {
+        self.grow_mounted(cx, blocks)
+    }
+
     fn commit(&self, cx: &mut Cx) -> Result<(), Errno> {
         self.force_all(cx)
     }

@@ -31,7 +31,7 @@ impl Quota {
     pub(super) fn count(&self, cx: &mut Cx, inodes: &Inodes, kinds: &[Kind]) -> Result<Counted> {
         let space = &self.space;
         let mut counted = Counted::new();
-        for ag in 0..space.geometry.ag_count {
+        for ag in 0..space.geometry.ag_count() {
             for ino in inodes.all_used_in(cx, ag)? {
                 if self.table.holds_records(ino.0) {
                     continue;

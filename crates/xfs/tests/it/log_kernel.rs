@@ -92,6 +92,33 @@ fn a_log_on_sectors_of_every_size() {
     }
 }
 
+/// The file system grew, and new groups are in use; the superblock on the disk is the old one.
+#[test]
+fn a_log_of_a_growth() {
+    let dir = scratch();
+    for (args, size) in [("rmapbt=1,reflink=1", 310), ("rmapbt=0,reflink=0", 900)] {
+        let words = ["-m", args, "-d", "size=300m,agcount=4"];
+        let image = mkfs(dir.path(), "dirty.img", size << 20, &words);
+        let mount = LoopMount::new(&image, "xfs", "rw").expect("mounted");
+        mixed(&mount.path(), 0);
+        judge::run_ok("xfs_growfs", &[&"-d", &mount.path()]);
+        mixed(&mount.path(), 1);
+        for index in 0..40 {
+            let dir = mount.path().join(format!("new-{index}"));
+            fs::create_dir(&dir).expect("a directory");
+            write(&dir.join("file"), 30_000, index).sync_all().expect("synced");
+        }
+        settle(&mount);
+        stop(mount);
+        let superblock = real(|cx| Volume::open(cx, &image).geometry);
+        assert_eq!(superblock.ag_count(), 4, "{args}: the log alone says so");
+        let replayed = compare(dir.path(), &image);
+        assert!(replayed.transactions > 0, "{args}: {replayed:?}");
+        let grown = real(|cx| Volume::open(cx, &image).geometry);
+        assert_eq!(grown.blocks_count(), size << 8, "{args}");
+    }
+}
+
 /// The image is copied while the kernel works on, after an fsync: a cut in the middle of things.
 #[test]
 fn a_copy_of_a_mounted_image() {

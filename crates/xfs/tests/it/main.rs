@@ -20,6 +20,7 @@ mod file_data;
 mod flags;
 mod fsx;
 mod full;
+mod grow;
 mod guest;
 mod large_blocks;
 mod log;

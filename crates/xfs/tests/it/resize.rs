@@ -34,7 +34,7 @@ fn content(index: u64) -> Vec<u8> {
     (0..60_000 + index * 31).map(|_| rng.below(256) as u8).collect()
 }
 
-fn write_files(cx: &mut Cx, fs: &Xfs, range: std::ops::Range<u64>) -> Result<(), Errno> {
+pub fn write_files(cx: &mut Cx, fs: &Xfs, range: std::ops::Range<u64>) -> Result<(), Errno> {
     for index in range {
         let node = NewNode::new(FileType::Regular, 0o640);
         let ino = fs.create(cx, fs.root(), format!("f{index}").as_bytes(), &node)?.ino;
@@ -43,7 +43,7 @@ fn write_files(cx: &mut Cx, fs: &Xfs, range: std::ops::Range<u64>) -> Result<(),
     fs.sync(cx)
 }
 
-fn verify_files(cx: &mut Cx, fs: &Xfs, range: std::ops::Range<u64>) -> Result<(), String> {
+pub fn verify_files(cx: &mut Cx, fs: &Xfs, range: std::ops::Range<u64>) -> Result<(), String> {
     for index in range {
         let name = format!("f{index}");
         let attr = fs.lookup(cx, fs.root(), name.as_bytes()).map_err(|e| format!("{name}: {e}"))?;
@@ -56,13 +56,13 @@ fn verify_files(cx: &mut Cx, fs: &Xfs, range: std::ops::Range<u64>) -> Result<()
     Ok(())
 }
 
-fn sound(cx: &mut Cx, device: &Arc<MemoryDevice>, what: &str) {
+pub fn sound(cx: &mut Cx, device: &Arc<MemoryDevice>, what: &str) {
     checked(cx, device).unwrap_or_else(|found| panic!("{what}: {found}"));
     repaired(device).unwrap_or_else(|found| panic!("{what}: {found}"));
 }
 
 /// Blocks of the file system as the kernel counts them.
-fn kernel_blocks(device: &MemoryDevice) -> u64 {
+pub fn kernel_blocks(device: &MemoryDevice) -> u64 {
     let file = testkit::image::write_device(device);
     let mount = judge::LoopMount::new(file.path(), "xfs", "rw,nouuid").expect("the kernel mounts");
     let path = mount.path();
@@ -242,7 +242,7 @@ fn a_cut_leaves_one_of_both_sizes() {
             let config = CrashConfig { random, ..CrashConfig::new(seed) };
             let report = crash::explore(&config, &base, &log, |image, case| {
                 recover(cell, &image, |cx, fs| {
-                    seen.insert(fs.geometry().ag_count);
+                    seen.insert(fs.geometry().ag_count());
                     verify_files(cx, fs, 0..10)
                 })?;
                 if case.index % 10 == 0 { repaired(&image) } else { Ok(()) }

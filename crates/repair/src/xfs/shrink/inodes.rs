@@ -48,7 +48,7 @@ impl Shrink<'_> {
                 "inode {ino} of the file system itself lies behind the new end"
             ));
         }
-        let groups = self.new.ag_count;
+        let groups = self.new.ag_count();
         for &ino in moving {
             let first = self.fs.g.ino_split(Ino(ino)).ag % groups;
             let order = || (first..groups).chain(0..first);

@@ -210,7 +210,7 @@ impl InodeCore {
         check_count(self.attr_format, count, attr.len(), "attribute", at)?;
         let least = self.extents.saturating_add(count);
         let most =
-            geometry.blocks_count + if self.is_realtime() { geometry.realtime.blocks } else { 0 };
+            geometry.blocks_count() + if self.is_realtime() { geometry.realtime.blocks } else { 0 };
         let fits = self.blocks <= most || self.flags2.contains(Flags2::REFLINK);
         ensure(fits && self.blocks >= least, CorruptKind::InodeBlocks { found: self.blocks }, at)
     }

@@ -1,5 +1,7 @@
 //! The validated superblock: sizes, counts and where things lie.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use base::{FsBlock, Ino, Sector};
 
 use super::realtime::{RealtimeGroups, RealtimeShape, check_realtime};
@@ -51,7 +53,32 @@ pub struct InodeChunks {
     pub sparse_align: u32,
 }
 
-/// The shape of one file system: what never changes while it is mounted (except by growing).
+/// The number of blocks.
+#[derive(Debug)]
+struct Size(AtomicU64);
+
+impl Size {
+    fn new(blocks: u64) -> Size {
+        Size(AtomicU64::new(blocks))
+    }
+}
+
+impl Clone for Size {
+    fn clone(&self) -> Size {
+        Size::new(self.0.load(Ordering::Acquire))
+    }
+}
+
+impl PartialEq for Size {
+    fn eq(&self, other: &Size) -> bool {
+        self.0.load(Ordering::Acquire) == other.0.load(Ordering::Acquire)
+    }
+}
+
+impl Eq for Size {}
+
+/// The shape of one file system: what never changes while it is mounted, and its size,
+/// which grows. A clone keeps the size of its time.
 ///
 /// A value exists only where every number is in bounds: no product or sum of the methods here can
 /// overflow.
@@ -71,14 +98,11 @@ pub struct Geometry {
     pub inodes_per_block_bits: u32,
     /// Bytes per directory block, `block_size`..=65536, a power of two.
     pub dir_block_size: u32,
-    /// Blocks of the file system.
-    pub blocks_count: u64,
+    size: Size,
     /// Blocks of every allocation group but the last, which may be shorter.
     pub ag_blocks: u32,
     /// Bits of a block number within its group.
     pub ag_block_bits: u32,
-    /// Number of allocation groups, at least 1.
-    pub ag_count: u32,
     /// First block of the log (a block number with its group in the high bits), 0 where external.
     pub log_start: FsBlock,
     /// Blocks of the log.
@@ -174,10 +198,9 @@ impl Geometry {
             inode_size,
             inodes_per_block_bits: u32::from(raw.sb_inopblog),
             dir_block_size: block_size << raw.sb_dirblklog,
-            blocks_count: raw.sb_dblocks.get(),
+            size: Size::new(raw.sb_dblocks.get()),
             ag_blocks: raw.sb_agblocks.get(),
             ag_block_bits: u32::from(raw.sb_agblklog),
-            ag_count: raw.sb_agcount.get(),
             log_start: FsBlock(raw.sb_logstart.get()),
             log_blocks: raw.sb_logblocks.get(),
             log_sunit: raw.sb_logsunit.get(),
@@ -199,6 +222,23 @@ impl Geometry {
         }
     }
 
+    /// Blocks of the file system.
+    pub fn blocks_count(&self) -> u64 {
+        self.size.0.load(Ordering::Acquire)
+    }
+
+    /// Number of allocation groups, at least 1.
+    pub fn ag_count(&self) -> u32 {
+        self.blocks_count().div_ceil(self.ag_blocks.into()) as u32
+    }
+
+    /// From now on the file system has this number of blocks, for everybody who has this geometry:
+    /// one of another geometry of the same file system, or the end of one of its groups. What there
+    /// is of each group is there before.
+    pub(crate) fn set_blocks_count(&self, blocks: u64) {
+        self.size.0.store(blocks, Ordering::Release);
+    }
+
     /// Whether the realtime section has btrees of its own.
     pub fn section_trees(&self) -> bool {
         self.realtime.groups.is_some() && (self.features.rmapbt() || self.features.reflink())
@@ -218,7 +258,7 @@ impl Geometry {
     /// where the share is not limited.
     pub fn inodes_limit(&self) -> Option<u64> {
         let percent = Some(u64::from(self.inode_percent_max)).filter(|&percent| percent > 0)?;
-        let inodes = (self.blocks_count * percent / 100) << self.inodes_per_block_bits;
+        let inodes = (self.blocks_count() * percent / 100) << self.inodes_per_block_bits;
         Some(inodes - inodes % 64)
     }
 
@@ -229,11 +269,9 @@ impl Geometry {
 
     /// Blocks of this allocation group, 0 where there is none of this number.
     pub fn ag_length(&self, ag: u32) -> u32 {
-        if ag + 1 < self.ag_count {
-            return self.ag_blocks;
-        }
         let before = u64::from(ag) * u64::from(self.ag_blocks);
-        if ag < self.ag_count { (self.blocks_count - before) as u32 } else { 0 }
+        let rest = self.blocks_count().saturating_sub(before);
+        rest.min(self.ag_blocks.into()) as u32
     }
 
     /// Blocks that `size` bytes need.

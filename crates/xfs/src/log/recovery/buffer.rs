@@ -1,5 +1,6 @@
 //! Buffers from the log.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use base::Sector;
@@ -13,7 +14,7 @@ use crate::buf::{BufCache, BufMap, LockedBuf, RAW};
 use crate::error::Result;
 use crate::format::dquot::{self, RECORD_SIZE};
 use crate::format::log_item::{BufferFlags, BufferType, CHUNK_SIZE, MAP_WORDS_MAX, RawBufferItem};
-use crate::format::{Kind, verifier};
+use crate::format::{Kind, RawSuper, verifier};
 use crate::log::LogError;
 
 /// Blocks of 512 bytes of a logged buffer at the most: 64 KiB.
@@ -55,6 +56,36 @@ impl BufferItem {
 
     pub fn map(&self) -> BufMap {
         BufMap { daddr: Sector(self.daddr), len: self.len }
+    }
+}
+
+/// What a superblock in the log says of its file system's size.
+pub(super) struct LoggedSize {
+    pub blocks: u64,
+    groups: u32,
+}
+
+/// The size in an item, where it is a superblock's.
+pub(super) fn logged_size(item: &LoggedItem) -> Option<LoggedSize> {
+    let [first, region, ..] = &item.regions[..] else { return None };
+    let (raw, map) = (RawBufferItem::view(first)?, first.get(size_of::<RawBufferItem>()..)?);
+    let kind = BufferType::from_flags(raw.blf_flags.get());
+    // The first chunk has both numbers.
+    if kind != Some(BufferType::Super) || raw.blf_blkno.get() != 0 || map.first()? & 1 == 0 {
+        return None;
+    }
+    let blocks = region.get(offset_of!(RawSuper, sb_dblocks)..)?.first_chunk()?;
+    let groups = region.get(offset_of!(RawSuper, sb_agcount)..)?.first_chunk()?;
+    let (blocks, groups) = (u64::from_be_bytes(*blocks), u32::from_be_bytes(*groups));
+    Some(LoggedSize { blocks, groups })
+}
+
+impl LoggedSize {
+    /// The sectors, where groups of so many blocks make a file system of this size.
+    pub fn sectors(&self, context: &RecoveryContext) -> Option<u64> {
+        let groups = self.blocks.div_ceil(context.ag_blocks.0.into());
+        let fits = groups == u64::from(self.groups);
+        self.blocks.checked_mul(u64::from(context.block_size / 512)).filter(|_| fits)
     }
 }
 

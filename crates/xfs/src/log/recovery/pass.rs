@@ -18,7 +18,7 @@ use crate::buf::{Buf, BufCache, BufMap, LockedBuf};
 use crate::error::Result;
 use crate::format::dquot::QuotaFlags;
 use crate::format::log_item::ItemKind;
-use crate::log::{LogError, LogGeometry};
+use crate::log::LogError;
 
 /// Bytes of recovered buffers that are kept before they are written.
 const DIRTY_MAX: usize = 64 << 20;
@@ -52,17 +52,38 @@ fn parse(tid: u32, item: &LoggedItem, context: &RecoveryContext) -> Result<Parse
 }
 
 /// Looks at everything and writes nothing.
-pub(super) struct FirstPass<'a> {
-    context: &'a RecoveryContext,
+pub(super) struct FirstPass {
+    /// With the size that the log says so far.
+    context: RecoveryContext,
+    /// Sectors of the device.
+    sectors: u64,
     cancelled: Cancelled,
     intents: Intents,
     quota_off: QuotaFlags,
 }
 
-impl<'a> FirstPass<'a> {
-    pub fn new(_geometry: &LogGeometry, context: &'a RecoveryContext) -> FirstPass<'a> {
+impl FirstPass {
+    pub fn new(context: &RecoveryContext, sectors: u64) -> FirstPass {
         let (cancelled, quota_off) = (BTreeMap::new(), QuotaFlags::empty());
-        FirstPass { context, cancelled, intents: Intents::default(), quota_off }
+        let context = context.clone();
+        FirstPass { context, sectors, cancelled, intents: Intents::default(), quota_off }
+    }
+
+    /// The file system may have grown: what is logged with that, or later, lies anywhere in it.
+    fn note_size(&mut self, tid: u32, item: &LoggedItem) -> Result<()> {
+        let Some(size) = buffer::logged_size(item) else { return Ok(()) };
+        let Some(sectors) = size.sectors(&self.context) else {
+            let (what, found) = ("size in a superblock", size.blocks);
+            return Err(LogError::ItemValue { tid, what, found }.into());
+        };
+        if sectors > self.context.sectors {
+            if sectors > self.sectors {
+                let (what, end) = ("a file system that has grown", self.sectors);
+                return Err(LogError::ItemPlace { tid, what, sector: sectors, end }.into());
+            }
+            self.context.grow(size.blocks);
+        }
+        Ok(())
     }
 
     /// Kinds of quota that are no longer counted.
@@ -70,19 +91,23 @@ impl<'a> FirstPass<'a> {
         self.quota_off
     }
 
-    /// The table of cancelled buffers, if everything in the log can be recovered.
-    pub fn finish(self, context: &RecoveryContext) -> Result<Cancelled> {
-        match self.intents.first_open_but(context.can_finish) {
+    /// The table of cancelled buffers, if everything in the log can be recovered; what is known of
+    /// the file system, with the size that it has at the end.
+    pub fn finish(self) -> Result<(Cancelled, RecoveryContext)> {
+        match self.intents.first_open_but(self.context.can_finish) {
             Some(what) => Err(LogError::Unfinished { what }.into()),
-            None => Ok(self.cancelled),
+            None => Ok((self.cancelled, self.context)),
         }
     }
 }
 
-impl Sink for FirstPass<'_> {
+impl Sink for FirstPass {
     fn transaction(&mut self, _cx: &mut Cx, transaction: Transaction) -> Result<()> {
+        for item in transaction.items.iter().filter(|item| item.kind() == ItemKind::Buffer as u16) {
+            self.note_size(transaction.tid, item)?;
+        }
         for item in &transaction.items {
-            match parse(transaction.tid, item, self.context)? {
+            match parse(transaction.tid, item, &self.context)? {
                 Parsed::Buffer(buffer) if buffer.is_cancel() => {
                     *self.cancelled.entry(buffer.map()).or_default() += 1;
                 }

@@ -6,18 +6,22 @@ use std::sync::OnceLock;
 
 /// A value that newer ones follow. Older ones stay until the end of the mount.
 #[derive(Debug)]
-pub(crate) struct Newest<T> {
+pub struct Newest<T> {
     value: T,
     next: OnceLock<Box<Newest<T>>>,
 }
 
 impl<T> Newest<T> {
-    pub(crate) fn new(value: T) -> Newest<T> {
+    /// No newer one follows it yet.
+    pub fn new(value: T) -> Newest<T> {
         Newest { value, next: OnceLock::new() }
     }
 
     /// Whoever looks from now on sees this one. One task at a time.
-    pub(crate) fn replace(&self, value: T) {
+    ///
+    /// # Panics
+    /// Another task does so at the same time.
+    pub fn replace(&self, value: T) {
         let mut last = self;
         while let Some(next) = last.next.get() {
             last = next;
@@ -48,24 +52,34 @@ impl<T> Deref for Newest<T> {
 
 /// A list that more follows.
 #[derive(Debug)]
-pub(crate) struct Parts<T> {
+pub struct Parts<T> {
     part: Box<[T]>,
     rest: OnceLock<Box<Parts<T>>>,
 }
 
 impl<T> Parts<T> {
-    pub(crate) fn new(part: Box<[T]>) -> Parts<T> {
+    /// Nothing follows it yet.
+    pub fn new(part: Box<[T]>) -> Parts<T> {
         Parts { part, rest: OnceLock::new() }
     }
 
     /// Puts more behind the last one. One task at a time.
-    pub(crate) fn push(&self, more: Box<[T]>) {
+    ///
+    /// # Panics
+    /// Another task does so at the same time.
+    pub fn push(&self, more: Box<[T]>) {
         let mut last = self;
         while let Some(rest) = last.rest.get() {
             last = rest;
         }
         let alone = last.rest.set(Box::new(Parts::new(more))).is_ok();
         assert!(alone, "two tasks lengthen one list");
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        let parts = std::iter::successors(Some(self), |part| part.rest.get().map(|rest| &**rest));
+        parts.flat_map(|part| &part.part)
     }
 
     #[cold]
@@ -84,5 +98,31 @@ impl<T> Index<usize> for Parts<T> {
             Some(item) => item,
             None => self.later(index),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_goes_on_behind_its_parts() {
+        let list = Parts::new(vec![0, 1].into());
+        let first: *const i32 = &list[0];
+        for more in [vec![2], vec![3, 4, 5]] {
+            list.push(more.into());
+        }
+        assert!(list.iter().copied().eq(0..6) && (0..6).all(|at| list[at as usize] == at));
+        assert_eq!(first, &list[0] as *const i32, "it stays where it is");
+    }
+
+    #[test]
+    fn the_newest_value_is_seen() {
+        let value = Newest::new(1);
+        for next in 2..5 {
+            assert_eq!(*value, next - 1);
+            value.replace(next);
+        }
+        assert_eq!(*value, 4);
     }
 }
