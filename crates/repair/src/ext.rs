@@ -31,6 +31,7 @@ mod journal;
 pub mod map;
 mod map_build;
 mod mmp;
+mod named;
 mod quotas;
 mod super_block;
 mod system;
@@ -161,6 +162,7 @@ impl<'a> Fs<'a> {
         let mut fs = super_block::open(view, out, place)?;
         fs.ensure_unused()?;
         fs.descriptors()?;
+        fs.named_inodes()?;
         if fs.replay()? {
             fs.reread()?;
             fs.descriptors()?;

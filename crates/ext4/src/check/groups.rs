@@ -74,7 +74,16 @@ pub fn read_super(
     if state & STATE_CLEAN == 0 && !journal {
         findings.add(Rule::SuperNotClean, at, format!("state {state:#x}"));
     }
+    idle_fields(&raw, findings);
     Ok(Some((raw, geometry)))
+}
+
+fn idle_fields(raw: &RawSuper, findings: &mut Findings) {
+    let idle = raw.idle_fields().join(", ");
+    if !idle.is_empty() {
+        let detail = format!("{idle} without the feature that uses it");
+        findings.add(Rule::SuperUnusedFields, At::Super(0), detail);
+    }
 }
 
 fn understood(features: &Features, findings: &mut Findings) -> bool {
@@ -184,6 +193,10 @@ impl Checker<'_> {
                 desc.free_blocks, desc.free_inodes, desc.itable_unused, desc.used_dirs
             );
             self.findings.add(Rule::GroupCounts, at, detail);
+        }
+        if !g.features.group_csum() && desc.says_unused() {
+            let detail = format!("flags {:#x}, {} unused inodes", desc.flags, desc.itable_unused);
+            self.findings.add(Rule::GroupUnusedFields, at, detail);
         }
         let table = (desc.inode_table, u64::from(g.itable_blocks));
         self.note_group(group, &desc);

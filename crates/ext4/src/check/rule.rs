@@ -28,6 +28,8 @@ vfs::check_rules! {
     SuperNotClean = "super-not-clean",
     /// The copies of the superblock describe the same file system.
     SuperBackup = "super-backup",
+    /// Fields of features that are not there are zero.
+    SuperUnusedFields = "super-unused-fields",
     /// The sum of free blocks is right.
     SuperFreeBlocks = "super-free-blocks",
     /// The sum of free inodes is right.
@@ -38,6 +40,8 @@ vfs::check_rules! {
     GroupPlace = "group-place",
     /// Counts of a descriptor do not exceed the group.
     GroupCounts = "group-counts",
+    /// Fields that only descriptors with checksums have are zero without them.
+    GroupUnusedFields = "group-unused-fields",
     /// Superblocks, descriptors, bitmaps and inode tables do not overlap.
     MetadataOverlap = "metadata-overlap",
     /// Each group's free blocks are right.

@@ -107,6 +107,13 @@ impl GroupDesc {
         }
     }
 
+    /// Does it say that something of the group was never written? Only descriptors with checksums
+    /// may.
+    pub fn says_unused(&self) -> bool {
+        let unwritten = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+        self.itable_unused != 0 || self.flags.intersects(unwritten)
+    }
+
     /// Reads and checks the descriptor of `group`: checksum, places, counts.
     ///
     /// # Errors

@@ -39,6 +39,11 @@ pub fn check(
     Ok(())
 }
 
+/// Does a block end with the magic number?
+pub fn is_marked(data: &[u8]) -> bool {
+    u32_at(data, data.len() - TAIL_SIZE) == MAGIC
+}
+
 /// The inode in slot `index`, 0 where the slot is free.
 pub fn slot(data: &[u8], index: usize) -> u32 {
     u32_at(data, index * 4)

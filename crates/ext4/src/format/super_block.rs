@@ -4,6 +4,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::features::{Compat, RoCompat};
 use super::{U16, U32, U64, assert_layout};
 
 mod errors;
@@ -203,6 +204,39 @@ impl RawSuper {
         self.s_feature_compat.set(features.compat.bits());
         self.s_feature_incompat.set(features.incompat.bits());
         self.s_feature_ro_compat.set(features.ro_compat.bits());
+    }
+
+    /// The names of fields that are not zero, although the feature that uses them is not there, or
+    /// the journal lies in the file system itself. e2fsck calls them damage.
+    pub fn idle_fields(&self) -> Vec<&'static str> {
+        let features = self.features();
+        let journal = features.compat.contains(Compat::HAS_JOURNAL);
+        let quota = features.ro_compat.contains(RoCompat::QUOTA);
+        let orphans = features.compat.contains(Compat::ORPHAN_FILE);
+        let external = journal && self.s_journal_inum.get() == 0;
+        let fields = [
+            ("s_journal_inum", !journal && self.s_journal_inum.get() != 0),
+            ("s_journal_uuid", !external && self.s_journal_uuid != [0; 16]),
+            ("s_usr_quota_inum", !quota && self.s_usr_quota_inum.get() != 0),
+            ("s_grp_quota_inum", !quota && self.s_grp_quota_inum.get() != 0),
+            ("s_prj_quota_inum", !quota && self.s_prj_quota_inum.get() != 0),
+            ("s_orphan_file_inum", !orphans && self.s_orphan_file_inum.get() != 0),
+        ];
+        fields.into_iter().filter(|(_, idle)| *idle).map(|(name, _)| name).collect()
+    }
+
+    /// Sets these fields to zero.
+    pub fn clear_idle_fields(&mut self) {
+        for name in self.idle_fields() {
+            match name {
+                "s_journal_inum" => self.s_journal_inum.set(0),
+                "s_journal_uuid" => self.s_journal_uuid = [0; 16],
+                "s_usr_quota_inum" => self.s_usr_quota_inum.set(0),
+                "s_grp_quota_inum" => self.s_grp_quota_inum.set(0),
+                "s_prj_quota_inum" => self.s_prj_quota_inum.set(0),
+                _ => self.s_orphan_file_inum.set(0),
+            }
+        }
     }
 
     /// Number of blocks; the high half counts with `64bit` only.

@@ -29,6 +29,7 @@ impl Fs<'_> {
     /// # Errors
     /// The device's; a descriptor that nothing is known of.
     pub fn descriptors(&mut self) -> Result<(), RepairError> {
+        self.fit_reserve()?;
         self.descs.clear();
         self.meta = Bits::new(self.g.blocks_count);
         self.meta.set_run(0..u64::from(self.g.first_data_block) + 1);
@@ -44,6 +45,32 @@ impl Fs<'_> {
         }
         self.mark_mmp();
         self.whole_clusters();
+        Ok(())
+    }
+
+    /// Room for more descriptors that reaches over what the first group has behind it is smaller.
+    fn fit_reserve(&mut self) -> Result<(), DeviceError> {
+        let g = &self.g;
+        let size = u64::from(g.block_size);
+        let (block, offset) = g.desc_place(0);
+        let room = g.group_first_block(0) + 1 + u64::from(g.desc_blocks);
+        let (reserved, len) = (u64::from(g.reserved_gdt_blocks), g.desc_size as usize);
+        let bytes = self.view.read_bytes(block.0 * size + offset as u64, len)?;
+        let Ok(desc) = GroupDesc::parse(&bytes, 0, &self.g) else { return Ok(()) };
+        let least = desc.block_bitmap.min(desc.inode_bitmap).min(desc.inode_table);
+        if least < room || room + reserved <= least {
+            return Ok(());
+        }
+        if !self.g.features.group_csum() && self.table_votes(0, &desc)? == 0 {
+            return Ok(());
+        }
+        let fits = least - room;
+        let detail = format!("{reserved} blocks for more descriptors reach over block {least}");
+        let act = format!("reserve {fits}");
+        if self.safe(Rule::SuperGeometry, At::Super(0), detail, &act) {
+            self.edit_super(|raw| raw.s_reserved_gdt_blocks.set(fits as u16))?;
+            self.g.reserved_gdt_blocks = fits as u32;
+        }
         Ok(())
     }
 
@@ -88,11 +115,20 @@ impl Fs<'_> {
         let (block, offset) = self.g.desc_place(group);
         let place = block.0 * size + offset as u64;
         let bytes = self.view.read_bytes(place, self.g.desc_size as usize)?;
-        let own = GroupDesc::read(&bytes);
+        let mut own = GroupDesc::read(&bytes);
         let summed = !self.g.features.group_csum()
             || stored_checksum(&bytes) == self.g.checksums.group_desc(group, &bytes);
         let fits = self.places_fit(group, &own);
         if summed && fits && (self.g.checksums.metadata || self.copy_agrees(group, &own)?) {
+            let counted = group == 0 || own.free_inodes < self.g.inodes_per_group;
+            if own.flags.contains(GroupFlags::INODE_UNINIT) && counted {
+                let detail = "says that no inode is in use, and counts others";
+                let rule = Rule::GroupUnusedInodes;
+                if self.safe(rule, At::Group(group), detail, "read its inodes") {
+                    own.flags -= GroupFlags::INODE_UNINIT;
+                    self.put_descriptor(group, &own)?;
+                }
+            }
             return Ok(own);
         }
         let at = At::Group(group);

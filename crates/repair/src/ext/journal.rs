@@ -170,7 +170,7 @@ impl Fs<'_> {
     }
 
     /// The inode of the journal that the superblock remembers.
-    fn journal_copy(&self) -> Option<InodeValues> {
+    pub fn journal_copy(&self) -> Option<InodeValues> {
         let (block, size) = self.raw.kept_journal()?;
         let mut values = InodeValues {
             mode: FileKind::Regular.mode_bits() | 0o600,
@@ -246,7 +246,8 @@ impl Fs<'_> {
             raw.forget_journal();
         })?;
         self.g.journal_ino = 0;
-        if ino <= self.g.inodes_count {
+        // A wrong number may be that of a file.
+        if ino < self.g.first_ino {
             self.inodes.remove(&ino);
             let slot = vec![0; self.g.inode_size as usize];
             self.put_slot(ino, &slot)?;

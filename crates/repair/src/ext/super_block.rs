@@ -5,7 +5,7 @@ use block::DeviceError;
 use ext4::Rule;
 use ext4::format::checksum::super_block as super_sum;
 use ext4::format::features::{Access, Compat, Incompat, RoCompat};
-use ext4::format::super_block::{ROOT_INO, SUPER_OFFSET, SUPER_SIZE};
+use ext4::format::super_block::{MAGIC, ROOT_INO, SUPER_OFFSET, SUPER_SIZE};
 use ext4::format::{At, CorruptKind, FileKind, Geometry, GroupDesc, InodeValues, RawSuper};
 
 use super::{Bits, Fs, Suspects};
@@ -152,7 +152,15 @@ fn choose(view: &mut View<'_>) -> Result<Choice, RepairError> {
         let change = Some((rule, wrong, action, None));
         return Ok(Choice { bytes: joined, change, from_copy: true });
     }
-    let Some(own) = own.filter(|_| own_score > 0) else { return Err(RepairError::NoSuperblock) };
+    let Some(own) = own.filter(|_| own_score > 0) else {
+        let Some((field, bytes)) = guessed(view, &bytes)? else {
+            return Err(RepairError::NoSuperblock);
+        };
+        let action = format!("set {field} to what the rest fits");
+        let loss = Some("another field of it may be wrong".to_string());
+        let change = Some((rule, wrong, action, loss));
+        return Ok(Choice { bytes, change, from_copy: false });
+    };
     let change = primary.is_err().then(|| {
         let loss = "some field of it may be wrong".to_string();
         (rule, wrong, "take it as it is, with its checksum set".to_string(), Some(loss))
@@ -182,6 +190,58 @@ fn at(view: &mut View<'_>, place: u64) -> Result<Choice, RepairError> {
 fn resummed(bytes: &[u8]) -> Option<Vec<u8>> {
     let fixed = bytes_of(bytes, |_| ());
     parse(&fixed).is_ok().then_some(fixed)
+}
+
+/// The superblock with one field set to what others, or most file systems, say, where descriptors
+/// and root directory fit it then: the best of them, with the name of the field.
+fn guessed(
+    view: &mut View<'_>,
+    bytes: &[u8],
+) -> Result<Option<(&'static str, Vec<u8>)>, DeviceError> {
+    let mut best: Option<(u32, &'static str, Vec<u8>)> = None;
+    for (field, change) in guesses() {
+        let bytes = bytes_of(bytes, change);
+        let score = score(view, &bytes, 0)?;
+        if score > MOVED_LEAST && best.as_ref().is_none_or(|(known, ..)| score > *known) {
+            best = Some((score, field, bytes));
+        }
+    }
+    Ok(best.map(|(_, field, bytes)| (field, bytes)))
+}
+
+/// A field, and what sets it.
+type Guess = (&'static str, Box<dyn Fn(&mut RawSuper)>);
+
+/// What one wrong field of a superblock may have been.
+fn guesses() -> Vec<Guess> {
+    let mut list: Vec<Guess> = vec![
+        ("s_magic", Box::new(|raw| raw.s_magic.set(MAGIC))),
+        ("s_rev_level", Box::new(|raw| raw.s_rev_level.set(1))),
+        (
+            "s_r_blocks_count",
+            Box::new(|raw| {
+                raw.s_r_blocks_count_lo.set(0);
+                raw.s_r_blocks_count_hi.set(0);
+            }),
+        ),
+        ("s_log_cluster_size", Box::new(|raw| raw.s_log_cluster_size = raw.s_log_block_size)),
+        ("s_clusters_per_group", Box::new(|raw| raw.s_clusters_per_group = raw.s_blocks_per_group)),
+        ("s_blocks_per_group", Box::new(|raw| raw.s_blocks_per_group = raw.s_clusters_per_group)),
+        ("s_inodes_count", Box::new(|raw| raw.s_inodes_count = raw.s_inodes_per_group)),
+        ("s_inodes_per_group", Box::new(|raw| raw.s_inodes_per_group = raw.s_inodes_count)),
+        (
+            "s_first_data_block",
+            Box::new(|raw| raw.s_first_data_block.set(u32::from(raw.s_log_block_size.get() == 0))),
+        ),
+        ("s_first_ino", Box::new(|raw| raw.s_first_ino.set(11))),
+    ];
+    for log in 0..=6 {
+        list.push(("s_log_block_size", Box::new(move |raw| raw.s_log_block_size.set(log))));
+        let size = 128 << log;
+        list.push(("s_inode_size", Box::new(move |raw| raw.s_inode_size.set(size))));
+        list.push(("s_desc_size", Box::new(move |raw| raw.s_desc_size.set(size >> 2))));
+    }
+    list
 }
 
 /// A copy becomes the primary: what changes while mounted comes from the old primary, if that is of

@@ -84,8 +84,8 @@ impl Fs<'_> {
         let known = ino <= self.g.inodes_count;
         let values = if known { Some(self.values(ino)?) } else { None };
         let map = match &values {
-            Some(values) => self.whole_file(ino, values)?,
-            None => None,
+            Some(values) if self.holds_orphans(ino)? => self.whole_file(ino, values)?,
+            _ => None,
         };
         let (Some(map), Some(values)) = (map, values) else {
             let act = "go on without an orphan file";
@@ -151,7 +151,8 @@ impl Fs<'_> {
             raw.s_orphan_file_inum.set(0);
         })?;
         self.g.orphan_file_ino = 0;
-        if known && ino >= self.g.first_ino && !self.is_system(ino) {
+        let own = ino >= self.g.first_ino && self.is_among_system_files(ino);
+        if known && own && !self.is_system(ino) {
             self.clear_slot(ino)?;
         }
         Ok(())

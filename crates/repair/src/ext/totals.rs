@@ -206,6 +206,7 @@ impl Fs<'_> {
         bitmap::set_range(&mut map, per as usize, self.g.block_size as usize * 8);
         let grouped = self.g.features.group_csum();
         if grouped && desc.flags.contains(GroupFlags::INODE_UNINIT) && last.is_none() {
+            desc.itable_unused = desc.itable_unused.min(per);
             return Ok(free);
         }
         desc.flags -= GroupFlags::INODE_UNINIT;
@@ -253,7 +254,13 @@ impl Fs<'_> {
             let detail = format!("state {state:#x}");
             self.safe(Rule::SuperErrorState, At::Super(0), detail, act);
         }
+        let idle = old.idle_fields().join(", ");
+        if !idle.is_empty() {
+            let detail = format!("{idle} without the feature that uses it");
+            self.safe(Rule::SuperUnusedFields, At::Super(0), detail, "clear it");
+        }
         self.edit_super(|raw| {
+            raw.clear_idle_fields();
             raw.set_free_blocks(free.blocks);
             raw.s_free_inodes_count.set(free.inodes as u32);
             raw.s_state.set(STATE_CLEAN);

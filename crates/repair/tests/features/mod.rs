@@ -12,6 +12,8 @@ use vfs::{FileSystem, Namespace};
 
 use crate::support::*;
 
+mod superblock;
+
 fn of(name: &str) -> (Arc<MemoryDevice>, Manifest) {
     let kinds = KINDS.iter().chain(FEATURES);
     let device = kinds.filter(|kind| kind.name == name).map(Kind::image).next().expect("a kind");

@@ -120,6 +120,10 @@ fn supers() -> Vec<Defect> {
                 image.block(block)[56] ^= 1;
             }),
         ),
+        on_ext2(GroupUnusedFields, |image| image.edit_desc(0, |desc| desc.itable_unused = 8)),
+        on_ext2(SuperUnusedFields, |image| {
+            image.edit_super(|raw| raw.s_journal_uuid[7] = 1);
+        }),
         on(SuperFreeBlocks, |image| {
             image.edit_super(|raw| raw.set_free_blocks(raw.free_blocks() + 1));
         }),
