@@ -48,6 +48,11 @@ pub mod op {
 /// The request of ioctl(2) that makes a mounted file system larger, `EXT4_IOC_RESIZE_FS`: the
 /// number of its blocks. Here of every format.
 pub const RESIZE_FS: u32 = 0x4008_6610;
+/// The same for XFS, `XFS_IOC_FSGROWFSDATA`: the number of blocks, and the share of inodes, which
+/// stays as it is.
+pub const XFS_GROW: u32 = 0x4010_586e;
+/// `XFS_IOC_FSGEOMETRY`.
+pub const XFS_GEOMETRY: u32 = 0x8100_587e;
 
 /// Commands in the entries of a ring.
 pub mod ring_command {

@@ -55,6 +55,7 @@ macro_rules! forward {
     };
     (@ $to:ident sync) => { $crate::forward!(? $to sync() -> ()); };
     (@ $to:ident grow) => { $crate::forward!(? $to grow(blocks: u64) -> ()); };
+    (@ $to:ident xfs_geometry) => { $crate::forward!(? $to xfs_geometry() -> Vec<u8>); };
     (@ $to:ident set_flags) => {
         $crate::forward!(? $to set_flags(ino: ::base::Ino, flags: u32) -> $crate::Attr);
     };

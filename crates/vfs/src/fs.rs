@@ -383,6 +383,14 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::EOPNOTSUPP)
     }
 
+    /// The structure that the ioctl `XFS_IOC_FSGEOMETRY` answers, in the host's byte order.
+    ///
+    /// # Errors
+    /// `ENOTTY` another format; `EOPNOTSUPP` a version of it that the structure cannot describe.
+    fn xfs_geometry(&self, _cx: &mut Cx) -> Result<Vec<u8>, Errno> {
+        Err(Errno::ENOTTY)
+    }
+
     /// Changes the flags that lsattr(1) shows ([`Attr::flags`]) to these.
     ///
     /// # Errors

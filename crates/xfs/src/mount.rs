@@ -5,6 +5,7 @@
 
 pub(crate) mod copies;
 mod fs;
+mod geometry;
 mod grow;
 mod quota;
 mod realtime;

@@ -409,14 +409,15 @@ impl Adapter {
 
     fn ioctl(&self, cx: &mut Cx, node: INodeNo, req: &Request, out: &mut Answer) -> Answered {
         let (arg, data) = req.take::<IoctlIn>()?;
-        if arg.cmd == RESIZE_FS {
-            // As Linux asks for CAP_SYS_RESOURCE: who mounted it has that here.
-            if ![0, rustix::process::getuid().as_raw()].contains(&cx.cred().uid) {
-                return Err(Errno::EPERM);
-            }
-            let word = data.first_chunk().ok_or(Errno::EINVAL)?;
-            self.fs.grow(cx, u64::from_ne_bytes(*word))?;
+        if arg.cmd == RESIZE_FS || arg.cmd == XFS_GROW {
+            self.grow(cx, arg.cmd, data)?;
             out.push(IoctlOut::default());
+            return Ok(());
+        }
+        if arg.cmd == XFS_GEOMETRY {
+            let geometry = self.fs.xfs_geometry(cx)?;
+            out.push(IoctlOut::default());
+            out.bytes(&geometry[..geometry.len().min(arg.out_size as usize)]);
             return Ok(());
         }
         let attr = self.fs.getattr(cx, self.ino(node))?;
@@ -445,6 +446,23 @@ impl Adapter {
         out.push(IoctlOut::default());
         out.bytes(&answer[..len.min(arg.out_size as usize)]);
         Ok(())
+    }
+
+    /// Makes the file system larger, for root and for who mounted it.
+    fn grow(&self, cx: &mut Cx, cmd: u32, data: &[u8]) -> Answered {
+        // As Linux asks for CAP_SYS_RESOURCE or CAP_SYS_ADMIN: who mounted it has that here.
+        if ![0, rustix::process::getuid().as_raw()].contains(&cx.cred().uid) {
+            return Err(Errno::EPERM);
+        }
+        let blocks = u64::from_ne_bytes(*data.first_chunk().ok_or(Errno::EINVAL)?);
+        if cmd == XFS_GROW {
+            const IMAXPCT: std::ops::Range<usize> = 28..32;
+            let geometry = self.fs.xfs_geometry(cx)?;
+            if data.get(8..12) != geometry.get(IMAXPCT) {
+                return Err(Errno::EOPNOTSUPP);
+            }
+        }
+        self.fs.grow(cx, blocks)
     }
 
     /// Creates a node in a directory with the caller's ids and the directory's inheritance.

@@ -265,6 +265,10 @@ impl FileSystem for Xfs {
         self.grow_mounted(cx, blocks)
     }
 
+    fn xfs_geometry(&self, cx: &mut Cx) -> Result<Vec<u8>, Errno> {
+        self.fsop_geometry(cx)
+    }
+
     fn commit(&self, cx: &mut Cx) -> Result<(), Errno> {
         self.force_all(cx)
     }
