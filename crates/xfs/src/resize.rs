@@ -17,9 +17,9 @@ use crate::format::features::Beside;
 use crate::format::{At, Geometry, RawSuper};
 use crate::fs::WriteSide;
 use crate::ialloc;
-use crate::log::LogOptions;
+use crate::log::{BesideDevice, LogOptions};
 use crate::mount::copies::{seal, write_copies};
-use crate::mount::recovery::{self, recover};
+use crate::mount::recovery::{self, check_log_device, recover_beside};
 use crate::mount::{self, MountError};
 use crate::trans::{Trans, reservations};
 
@@ -98,7 +98,7 @@ struct Shapes {
 }
 
 /// Makes a file system as large as `bytes`, in whole blocks, or as its device. A log that is dirty
-/// is recovered first. May park.
+/// is recovered first. A realtime section keeps its size. May park.
 ///
 /// # Errors
 /// What forbids it; nothing was changed then but the log recovered. The device failed.
@@ -107,28 +107,60 @@ pub fn resize(
     queue: &Arc<Queue>,
     bytes: Option<u64>,
 ) -> Result<ResizeReport, ResizeError> {
+    resize_beside(cx, queue, None, bytes)
+}
+
+/// As [`resize`], where an external log lies on `log`. May park.
+///
+/// # Errors
+/// As [`resize`]; the log's device is too short, or there is no external log.
+pub fn resize_beside(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    log: Option<BesideDevice>,
+    bytes: Option<u64>,
+) -> Result<ResizeReport, ResizeError> {
     let (_, geometry) = mount::read_super(cx, queue)?;
-    mount::check_features(&geometry, false, Beside::default())?;
-    recover(cx, queue)?;
-    let (raw, old) = mount::read_super(cx, queue)?;
+    let beside = Beside { realtime: true, log: log.is_some() };
+    mount::check_features(&geometry, false, beside)?;
+    check_log_device(&geometry, log.as_ref())?;
+    recover_beside(cx, queue, log.clone())?;
     let device = queue.info().bytes();
     let wanted = bytes.unwrap_or(device);
     if wanted > device {
         return Err(ResizeError::Device { device, wanted });
     }
-    if !log_is_inside(&old, blocks_of(&old, wanted)?) {
-        return Err(ResizeError::LogInUse);
+    let shapes = Shapes::look(cx, queue, wanted)?;
+    if shapes.old.blocks_count() != shapes.new.blocks_count() {
+        change(cx, queue, log, &shapes)?;
     }
-    let (new, raw) = shape(&raw, &old, wanted)?;
-    let shapes = Shapes { old, new, raw };
-    let Shapes { old, new, .. } = &shapes;
-    let size = |geometry: &Geometry| (geometry.blocks_count(), geometry.ag_count());
-    let report = ResizeReport { before: size(old), after: size(new), block_size: old.block_size };
-    if old.blocks_count() == new.blocks_count() {
-        return Ok(report);
+    Ok(shapes.report())
+}
+
+/// What [`resize`] would do on a device that is long enough, as far as the superblock says. Reads
+/// only; may park.
+///
+/// # Errors
+/// A size that cannot be; the device failed.
+pub fn look(cx: &mut Cx, queue: &Arc<Queue>, bytes: u64) -> Result<ResizeReport, ResizeError> {
+    Ok(Shapes::look(cx, queue, bytes)?.report())
+}
+
+impl Shapes {
+    fn look(cx: &mut Cx, queue: &Arc<Queue>, bytes: u64) -> Result<Shapes, ResizeError> {
+        let (raw, old) = mount::read_super(cx, queue)?;
+        if !log_is_inside(&old, blocks_of(&old, bytes)?) {
+            return Err(ResizeError::LogInUse);
+        }
+        let (new, raw) = shape(&raw, &old, bytes)?;
+        Ok(Shapes { old, new, raw })
     }
-    change(cx, queue, &shapes)?;
-    Ok(report)
+
+    fn report(&self) -> ResizeReport {
+        let size = |geometry: &Geometry| (geometry.blocks_count(), geometry.ag_count());
+        let Shapes { old, new, .. } = self;
+        ResizeReport { before: size(old), after: size(new), block_size: old.block_size }
+    }
 }
 
 /// Blocks of a file system of so many bytes: none in a group that would be too small.
@@ -146,7 +178,7 @@ fn blocks_of(old: &Geometry, bytes: u64) -> Result<u64, ResizeError> {
 
 fn log_is_inside(old: &Geometry, blocks: u64) -> bool {
     let log = old.split(old.log_start);
-    old.linear(log) + u64::from(old.log_blocks) <= blocks
+    old.log_start.0 == 0 || old.linear(log) + u64::from(old.log_blocks) <= blocks
 }
 
 /// The shape of a file system of so many bytes, in whole blocks: a rest of less than 64 blocks
@@ -175,9 +207,14 @@ pub fn shape(
 }
 
 /// Opens the file system, changes its size and ends it cleanly, with the new counters.
-fn change(cx: &mut Cx, queue: &Arc<Queue>, shapes: &Shapes) -> Result<(), ResizeError> {
+fn change(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    log: Option<BesideDevice>,
+    shapes: &Shapes,
+) -> Result<(), ResizeError> {
     let reader = mount::reader(queue, shapes.old.clone(), 64 << 20);
-    let options = LogOptions::default();
+    let options = LogOptions { device: log, ..LogOptions::default() };
     let (writer, _) = recovery::open(cx, reader.bufs, reader.geometry, options, None)?;
     let larger = shapes.new.blocks_count() > shapes.old.blocks_count();
     let change = if larger { grow::grow } else { cut_end };

@@ -105,8 +105,36 @@ fn xfs_shrinks_by_moving() {
     let again = ok(place, "resize --json ours.img 300M");
     assert!(again.contains("\"changed\":true"), "{again}");
     assert!(!place.join("ours.img.undo").exists(), "the undo file is removed");
+    let planned = ok(place, "resize -n ours.img 600M");
     let larger = ok(place, "resize ours.img 600M");
     assert!(larger.contains("0 blocks and 0 inodes moved"), "{larger}");
+    assert_eq!(planned.replace("; nothing was changed", ""), larger);
+}
+
+/// Goal: an XFS beside an external log changes its size where its log is named. Method: made by
+/// mkfs.xfs; larger and back.
+#[test]
+fn xfs_changes_its_size_beside_an_external_log() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    let [data, log] = ["ours.img", "log"].map(|name| place.join(name));
+    for (path, mib) in [(&data, 320), (&log, 64)] {
+        let file = std::fs::File::create(path).expect("a file");
+        file.set_len(mib << 20).expect("its size");
+    }
+    let option = format!("logdev={},size=64m", log.display());
+    judge::run_ok("mkfs.xfs", &[&"-q", &"-l", &option, &data]);
+    let refused = iopath(place, "resize ours.img 500M");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("log"), "{said}");
+    std::fs::write(place.join("small"), "content").expect("a file");
+    ok(place, "cp -o logdev=log small ours.img:/copy");
+    for size in ["500M", "321M"] {
+        let done = ok(place, &format!("resize -o logdev=log ours.img {size}"));
+        assert!(done.contains("0 inodes moved"), "{done}");
+        let said = judge::run("xfs_repair", &[&"-n", &"-l", &log, &data]);
+        assert!(said.status.success(), "{size}: {said:?}");
+    }
 }
 
 /// Goal: what cannot be is refused, with how to go on. Method: a size behind a partition's end.

@@ -15,6 +15,7 @@ use vfs::{FileSystem, StatFs};
 use xfs::format::ag::RawAgf;
 use xfs::format::{AgHeader, Geometry};
 use xfs::mount::options::BesideDevice;
+use xfs::resize::{look, resize, resize_beside};
 use xfs::{MountOptions, QuotaMode, Xfs};
 
 use crate::resize::{kernel_blocks, sound, verify_files, write_files};
@@ -149,58 +150,130 @@ fn a_mounted_file_system_grows_while_it_is_used() {
     }
 }
 
-/// Goal: blocks of 64 KiB, a section for realtime files with groups and btrees, a log on a device
-/// of its own: the data part grows, the other device stays as it is. Method: made by the newest
-/// mkfs.xfs; grown beside a task; the newest `xfs_repair -n` judges.
-#[test]
-fn other_layouts_grow_in_use() {
-    let section = "-m metadir=1 -l size=12m -d size=56m,agsize=20m -r rgsize=8m,rtdev=";
-    let external = "-d size=56m,agsize=20m -l size=12m,logdev=";
-    for (words, flag, from, to) in [
-        ("-b size=65536 -l size=72m -d size=200m,agsize=100m", None, 200, 470),
-        (section, Some("-r"), 56, 107),
-        (external, Some("-l"), 56, 107),
-    ] {
+/// A file system that the newest mkfs.xfs makes, with a device beside it, and two sizes in MiB.
+struct Layout {
+    words: &'static str,
+    /// What xfs_repair calls the other device.
+    flag: Option<&'static str>,
+    from: u64,
+    to: u64,
+}
+
+/// Blocks of 64 KiB, a section for realtime files with groups and btrees, an external log.
+const LAYOUTS: [Layout; 3] = [
+    Layout {
+        words: "-b size=65536 -l size=72m -d size=200m,agsize=100m",
+        flag: None,
+        from: 200,
+        to: 470,
+    },
+    Layout {
+        words: "-m metadir=1 -l size=12m -d size=56m,agsize=20m -r rgsize=8m,rtdev=",
+        flag: Some("-r"),
+        from: 56,
+        to: 107,
+    },
+    Layout {
+        words: "-d size=56m,agsize=20m -l size=12m,logdev=",
+        flag: Some("-l"),
+        from: 56,
+        to: 107,
+    },
+];
+
+impl Layout {
+    /// The device of the data, as long as the larger size, and the other one.
+    fn made(&self) -> [Arc<MemoryDevice>; 2] {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let beside = tempfile::NamedTempFile::new().expect("a file");
-        let bytes = if flag == Some("-l") { 12 << 20 } else { 32 << 20 };
+        let bytes = if self.flag == Some("-l") { 12 << 20 } else { 32 << 20 };
         beside.as_file().set_len(bytes).expect("it takes its size");
-        let path = flag.map_or(String::new(), |_| beside.path().display().to_string());
-        support::newest_mkfs_xfs(file.path(), from << 20, &format!("{words}{path}"));
-        let [data, beside] =
-            [(file.path(), to << 20), (beside.path(), bytes)].map(|(path, size)| {
-                let mut image = testkit::image::read(path);
-                image.resize(size as usize, 0);
-                world::loaded(&image)
-            });
-        rt::testing::world(|cx| {
-            let queue = world::queue(cx, data.clone());
-            let other = Some(BesideDevice(world::queue(cx, beside.clone())));
-            let (realtime, log) = match flag {
-                Some("-r") => (other, None),
-                Some(_) => (None, other),
-                None => (None, None),
-            };
-            let options =
-                MountOptions { read_only: false, realtime, log, ..MountOptions::default() };
-            let config = PageCacheConfig::with_limit(16 << 20);
-            let fs = Xfs::mount_alone(cx, &queue, config, options);
-            let fs = fs.unwrap_or_else(|error| panic!("{words}: {error}"));
-            let other = fs.clone();
-            let task = cx.spawn("busy", move |cx| busy(cx, &other, "busy"));
-            fs.grow(cx, blocks(&fs, to << 10)).unwrap_or_else(|e| panic!("{words}: {e}"));
-            task.join(cx);
-            assert_eq!(size(&fs).0, to << 10, "{words}");
-            busy(cx, &fs, "afterwards");
-            fs.unmount(cx).unwrap_or_else(|e| panic!("{words}: {e} {:?}", fs.error()));
-        });
-        let [data, beside] = [data, beside].map(|device| testkit::image::write_device(&device));
+        let path = self.flag.map_or(String::new(), |_| beside.path().display().to_string());
+        let words = format!("{}{path}", self.words);
+        support::newest_mkfs_xfs(file.path(), self.from << 20, &words);
+        [(file.path(), self.to << 20), (beside.path(), bytes)].map(|(path, size)| {
+            let mut image = testkit::image::read(path);
+            image.resize(size as usize, 0);
+            world::loaded(&image)
+        })
+    }
+
+    fn mount(&self, cx: &mut Cx, devices: &[Arc<MemoryDevice>; 2]) -> Arc<Xfs> {
+        let [queue, other] = devices.each_ref().map(|device| world::queue(cx, device.clone()));
+        let mut options = MountOptions { read_only: false, ..MountOptions::default() };
+        match self.flag {
+            Some("-r") => options.realtime = Some(BesideDevice(other)),
+            Some(_) => options.log = Some(BesideDevice(other)),
+            None => {}
+        }
+        let fs = Xfs::mount_alone(cx, &queue, PageCacheConfig::with_limit(16 << 20), options);
+        fs.unwrap_or_else(|error| panic!("{}: {error}", self.words))
+    }
+
+    /// The newest `xfs_repair -n` finds nothing.
+    fn judge(&self, devices: &[Arc<MemoryDevice>; 2]) {
+        let [data, beside] = devices.each_ref().map(|it| testkit::image::write_device(it));
         let (data, beside) = (data.path(), beside.path());
-        let said = match &flag {
+        let said = match &self.flag {
             Some(flag) => newest::run("xfs_repair", &[&"-nP", flag, &beside, &data]),
             None => newest::run("xfs_repair", &[&"-nP", &data]),
         };
-        assert!(said.status.success(), "{words}: {}", support::text(&said));
+        assert!(said.status.success(), "{}: {}", self.words, support::text(&said));
+    }
+}
+
+/// Goal: the data part grows, the other device stays as it is. Method: grown beside a task.
+#[test]
+fn other_layouts_grow_in_use() {
+    for layout in LAYOUTS {
+        let (devices, words) = (layout.made(), layout.words);
+        rt::testing::world(|cx| {
+            let fs = layout.mount(cx, &devices);
+            let other = fs.clone();
+            let task = cx.spawn("busy", move |cx| busy(cx, &other, "busy"));
+            fs.grow(cx, blocks(&fs, layout.to << 10)).unwrap_or_else(|e| panic!("{words}: {e}"));
+            task.join(cx);
+            assert_eq!(size(&fs).0, layout.to << 10, "{words}");
+            busy(cx, &fs, "afterwards");
+            fs.unmount(cx).unwrap_or_else(|e| panic!("{words}: {e} {:?}", fs.error()));
+        });
+        layout.judge(&devices);
+    }
+}
+
+/// Goal: the same while nobody has them mounted, and back again while the end is free.
+#[test]
+fn other_layouts_change_their_size() {
+    for layout in LAYOUTS {
+        let (devices, words) = (layout.made(), layout.words);
+        rt::testing::real(|cx| {
+            let fs = layout.mount(cx, &devices);
+            busy(cx, &fs, "before");
+            fs.unmount(cx).unwrap_or_else(|e| panic!("{words}: {e} {:?}", fs.error()));
+        });
+        for mib in [layout.to, layout.from] {
+            let report = rt::testing::real(|cx| {
+                let [data, log] = devices.each_ref().map(|it| world::queue(cx, it.clone()));
+                let log = (layout.flag == Some("-l")).then_some(BesideDevice(log));
+                let bytes = mib << 20;
+                let looked = look(cx, &data, bytes).expect("a look");
+                let done = resize_beside(cx, &data, log, Some(bytes));
+                let done = done.unwrap_or_else(|error| panic!("{words}: {mib} MiB: {error}"));
+                assert_eq!(done, looked, "{words}");
+                done
+            });
+            let block = u64::from(report.block_size);
+            assert_eq!(report.after.0 * block, mib << 20, "{words}: {report:?}");
+            layout.judge(&devices);
+        }
+        let data = rt::testing::real(|cx| {
+            let data = world::queue(cx, devices[0].clone());
+            resize(cx, &data, Some(layout.to << 20)).map_err(|error| error.to_string())
+        });
+        match layout.flag {
+            Some("-l") => assert!(data.expect_err("no log").contains("log"), "{words}"),
+            _ => assert!(data.is_ok(), "{words}: {data:?}"),
+        }
     }
 }
 

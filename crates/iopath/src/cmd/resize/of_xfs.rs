@@ -4,10 +4,12 @@
 use anyhow::{Context, Result, bail};
 use repair::resize::ShrinkPlan;
 use serde_json::json;
+use xfs::resize::ResizeReport;
 
 use super::{Options, print};
-use crate::app::App;
+use crate::app::{App, BesideWord};
 use crate::cmd::{repair as repair_cmd, undoable};
+use crate::session::open_beside;
 use crate::storage::Storage;
 use crate::text;
 
@@ -35,16 +37,15 @@ pub fn resize(app: &mut App, storage: &Storage, options: &Options) -> Result<()>
     }
     let bytes = options.size.unwrap_or(storage.bytes());
     if options.dry_run {
-        let plan = plan(app, storage, bytes).with_context(named)?;
-        return show(app, storage, &Done::of(&plan), false);
+        let done = match xfs::resize::look(app.cx, &storage.queue, bytes) {
+            Ok(report) if report.after.0 >= report.before.0 => Done::at_once(&report),
+            _ => Done::of(&plan(app, storage, bytes).with_context(named)?),
+        };
+        return show(app, storage, &done, false);
     }
-    let done = match xfs::resize::resize(app.cx, &storage.queue, Some(bytes)) {
-        Ok(report) => Done {
-            before: report.before,
-            after: report.after,
-            block_size: report.block_size,
-            moved: (0, 0),
-        },
+    let log = open_beside(app, BesideWord::Log, true)?;
+    let done = match xfs::resize::resize_beside(app.cx, &storage.queue, log, Some(bytes)) {
+        Ok(report) => Done::at_once(&report),
         Err(error) if error.is_in_the_way() => {
             let plan = plan(app, storage, bytes).with_context(named)?;
             carry_out(app, storage, &plan, options)?
@@ -100,6 +101,11 @@ fn plan(app: &mut App, storage: &Storage, bytes: u64) -> Result<ShrinkPlan> {
 }
 
 impl Done {
+    fn at_once(report: &ResizeReport) -> Done {
+        let ResizeReport { before, after, block_size } = *report;
+        Done { before, after, block_size, moved: (0, 0) }
+    }
+
     fn of(plan: &ShrinkPlan) -> Done {
         Done {
             before: plan.before,
