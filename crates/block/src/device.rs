@@ -28,8 +28,10 @@ pub trait Device: Send + Sync {
     fn info(&self) -> &DeviceInfo;
 
     /// Sectors that it has now, where it may have become longer since it was opened: a file that
-    /// somebody has lengthened. None (the default): as many as [`Device::info`] says.
-    fn sectors_now(&self) -> Option<u64> {
+    /// somebody has lengthened. Where its length is its own affair (the disk in a container), it
+    /// becomes at least `bytes` long first, if it can. Waits in the calling thread. None (the
+    /// default): as many as [`Device::info`] says.
+    fn lengthen(&self, _bytes: u64) -> Option<u64> {
         None
     }
 

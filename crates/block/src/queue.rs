@@ -185,9 +185,9 @@ impl Queue {
         self.sectors.load(Ordering::Relaxed) * SECTOR_SIZE
     }
 
-    /// Lets requests reach the end of a device that has become longer. Its bytes.
-    pub fn grow(&self) -> u64 {
-        let now = self.device.sectors_now().unwrap_or(0);
+    /// Lengthens the device to `wanted` bytes if it can, and reaches to its end. Its bytes.
+    pub fn grow(&self, wanted: u64) -> u64 {
+        let now = self.device.lengthen(wanted).unwrap_or(0);
         self.sectors.fetch_max(now - now % self.info.block_sectors(), Ordering::Relaxed);
         self.bytes()
     }

@@ -182,6 +182,18 @@ impl Device for ImageDevice {
         &self.info
     }
 
+    fn lengthen(&self, bytes: u64) -> Option<u64> {
+        let image = &self.core.image;
+        if image.is_writable() && bytes > image.size() {
+            let doing = format!("growing to {bytes} bytes");
+            if let Err(error) = self.core.guarded(doing, || image.grow(bytes)) {
+                (self.core.on_error)(&error);
+            }
+        }
+        let block = u64::from(image.logical_block());
+        Some(image.size() / block * block / SECTOR_SIZE)
+    }
+
     fn submit(&self, io: DeviceIo) {
         match (io.op, &self.pool) {
             (Op::Read, None) => self.core.carry_out(io),

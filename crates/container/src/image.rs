@@ -58,6 +58,15 @@ pub trait Image: Send + Sync {
         Ok(())
     }
 
+    /// Makes the disk longer: what is new reads as zeros. A power cut leaves one of both sizes.
+    /// Waits in the calling thread.
+    ///
+    /// # Errors
+    /// As [`Image::write_at`]; the format has no such size.
+    fn grow(&self, _size: u64) -> Result<(), Error> {
+        Err(only_read(self.format()))
+    }
+
     /// What people want to know about the container, in the order to show it in.
     ///
     /// # Errors

@@ -402,3 +402,96 @@ fn damaged_images_are_written_or_refused() {
     }
     assert!(refused > 0 && written > 0, "{refused} refused, {written} written");
 }
+
+/// Puts a tail behind the content of a backing file, which a longer disk must not show.
+fn lengthen_backing(dir: &Path, kind: &Kind) {
+    let raw = dir.join(format!("{}-raw", kind.name));
+    let mut bytes = std::fs::read(&raw).expect("the file behind");
+    bytes.resize(DISK + (1 << 20), 0xee);
+    std::fs::write(&raw, bytes).expect("written");
+}
+
+/// Goal: a disk that became longer reads as before and then as zeros, for QEMU too; what is new can
+/// be written; a snapshot keeps its length. Method: all kinds, by less than a cluster, by a table
+/// of the first level, and by more than one cluster of it; a longer file behind.
+#[test]
+fn a_longer_disk_is_what_qemu_reads() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for kind in &KINDS {
+        let (path, mut disk) = make(dir.path(), kind);
+        if kind.backed {
+            lengthen_backing(dir.path(), kind);
+        }
+        let before = disk.clone();
+        for size in [DISK + 1000, DISK + (3 << 20), 70 << 20, 200 << 20] {
+            let image = open(Arc::new(FileTarget::open(&path).expect("opens")), &path);
+            image.grow(size as u64).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
+            disk.resize(size.next_multiple_of(512), 0);
+            assert_eq!(image.size(), disk.len() as u64, "{}", kind.name);
+            let mut read = vec![1; disk.len()];
+            image.read_at(0, &mut read).expect("reads");
+            assert!(read == disk, "{}: {size}: what is read at once", kind.name);
+            let at = disk.len() - 5000;
+            image.write_at(at as u64, &[size as u8 | 1; 5000]).expect("writes");
+            disk[at..].fill(size as u8 | 1);
+            drop(image);
+            assert_eq!(check(&path).0, 0, "{}: {size}: {}", kind.name, check(&path).1);
+            assert!(read_by_qemu(&path, None) == disk, "{}: {size}", kind.name);
+            if kind.snapshot {
+                // QEMU shows zeros behind its end.
+                let mut theirs = read_by_qemu(&path, Some("before"));
+                let behind = theirs.split_off(DISK);
+                assert!(theirs == before, "{}", kind.name);
+                assert!(behind.iter().all(|&byte| byte == 0), "{}", kind.name);
+            }
+        }
+        let image = open(Arc::new(FileTarget::open(&path).expect("opens")), &path);
+        assert!(image.grow(1 << 62).is_err(), "{}: no table is so long", kind.name);
+        image.grow(1 << 20).expect("it is longer already");
+        assert_eq!(image.size(), disk.len() as u64);
+    }
+}
+
+/// Goal: a power cut while a disk becomes longer leaves the old or the new length, sound, with the
+/// same content. Method: each flush of the growth, with any of the sectors since the one before.
+#[test]
+fn a_growth_that_is_cut_leaves_one_of_both_lengths() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (seed, kind) in KINDS.iter().enumerate() {
+        let (path, disk) = make(dir.path(), kind);
+        if kind.backed {
+            lengthen_backing(dir.path(), kind);
+        }
+        let bytes = std::fs::read(&path).expect("the image");
+        let name = path.display().to_string();
+        let mut lengths = [0; 2];
+        let size = 40 << 20;
+        for round in 0..6 {
+            let rng = Some(Rng::new(100 + seed as u64, round));
+            let state = Recorded {
+                durable: bytes.clone(),
+                bytes: bytes.clone(),
+                rng,
+                ..Recorded::default()
+            };
+            let target = Arc::new(Recorder { name: name.clone(), state: Mutex::new(state) });
+            let image = container::open_to_change(target.clone(), &How::default(), &Unlocked);
+            image.expect("opens").grow(size as u64).expect("grows");
+            let mut state = target.state.lock().expect("a lock");
+            let whole = state.bytes.clone();
+            for cut in std::mem::take(&mut state.cuts).into_iter().chain([whole]) {
+                let left = path.with_extension("cut");
+                std::fs::write(&left, cut).expect("written");
+                let (status, text) = check(&left);
+                assert!(status == 0 || status == 3, "{}: {status}: {text}", kind.name);
+                let mut found = read_by_qemu(&left, None);
+                let longer = found.len() == size;
+                assert!(longer || found.len() == DISK, "{}: {}", kind.name, found.len());
+                lengths[usize::from(longer)] += 1;
+                let new = found.split_off(DISK);
+                assert!(found == disk && new.iter().all(|&byte| byte == 0), "{}", kind.name);
+            }
+        }
+        assert!(lengths[0] > 0 && lengths[1] > 0, "{}: {lengths:?}", kind.name);
+    }
+}

@@ -227,11 +227,11 @@ fn an_image_becomes_longer() {
             let page = Page::from_slice(&[7; 4096]);
             let behind = Sector::from_bytes(1 << 20);
             let file = std::fs::File::options().write(true).open(&path).unwrap();
-            assert_eq!(queue.grow(), 1 << 20);
+            assert_eq!(queue.grow(0), 1 << 20);
             file.set_len(2 << 20).unwrap();
             let refused = queue.write(cx, behind, page.clone(), BioFlags::empty());
             assert_eq!(refused.expect_err("not looked at").cause, block::Cause::OutOfRange);
-            assert_eq!(queue.grow(), 2 << 20);
+            assert_eq!(queue.grow(0), 2 << 20);
             queue.write(cx, behind, page.clone(), BioFlags::empty()).unwrap();
             assert!(queue.read(cx, behind, 4096).unwrap()[..] == page[..]);
         });

@@ -24,6 +24,8 @@ use crate::kind::Format;
 use crate::source;
 use crate::target::{self, Target};
 
+mod grow;
+
 /// This cluster has one reference, and may be written in place.
 const COPIED: u64 = 1 << 63;
 /// Bytes of tables of the second level that are kept in memory.
@@ -38,6 +40,10 @@ pub(super) struct Changing {
 }
 
 struct State {
+    /// Bytes of the disk.
+    size: u64,
+    /// Where the table of the first level lies, and its entries.
+    l1_at: u64,
     l1: Vec<u64>,
     /// Entries of the first level that changed.
     l1_changed: BTreeSet<usize>,
@@ -75,6 +81,8 @@ pub(super) fn open(image: Qcow2, file: Arc<dyn Target>) -> Result<Changing, Erro
     };
     let counts = Counts::open(&*file, &image.subject, &place)?;
     let state = State {
+        size: image.header.size,
+        l1_at: image.header.l1_offset,
         l1: image.l1.clone(),
         l1_changed: BTreeSet::new(),
         tables: BTreeMap::new(),
@@ -188,7 +196,7 @@ impl State {
             target::flush(file)?;
         }
         for index in std::mem::take(&mut self.l1_changed) {
-            let at = changing.image.header.l1_offset + index as u64 * 8;
+            let at = self.l1_at + index as u64 * 8;
             target::write(file, at, &self.l1[index].to_be_bytes())?;
         }
         target::flush(file)?;
@@ -278,7 +286,7 @@ impl Changing {
         let start = at - at % cluster;
         let mut whole = vec![0; cluster as usize];
         if (bytes.len() as u64) < cluster {
-            let there = (header.size - start).min(cluster) as usize;
+            let there = state.size.saturating_sub(start).min(cluster) as usize;
             let (place, _) = self.place(state, start)?;
             self.image.fetch(place, start, &mut whole[..there])?;
         }
@@ -330,7 +338,11 @@ impl Image for Changing {
     }
 
     fn size(&self) -> u64 {
-        self.image.header.size
+        self.lock().size
+    }
+
+    fn grow(&self, size: u64) -> Result<(), Error> {
+        self.lengthen(size)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {

@@ -197,7 +197,10 @@ impl Counts {
 
     /// Gives the table twice the room, at the end of the file.
     fn enlarge(&mut self, file: &dyn Target) -> Result<(), Error> {
-        let clusters = self.table_clusters * 2;
+        let mut clusters = self.table_clusters * 2;
+        while clusters * self.cluster() / 8 * self.per_block() < self.end + 2 * clusters {
+            clusters *= 2;
+        }
         if clusters * self.cluster() > TABLE_MAX {
             let what = format!("the file has {} clusters, more cannot be counted", self.end);
             return Err(self.subject.unsupported(what, "convert it: qemu-img convert -O qcow2"));
@@ -212,22 +215,35 @@ impl Counts {
         }
         self.moved.get_or_insert(old);
         self.table.resize((clusters * self.cluster() / 8) as usize, 0);
-        let mut first = self.end;
-        let mut have = 0;
-        while have < clusters {
-            match self.take_this(file, first + have)? {
-                true => have += 1,
-                // A block of counts came in between.
-                false => {
-                    for cluster in first..first + have {
-                        self.release(file, cluster)?;
-                    }
-                    (first, have) = (first + have + 1, 0);
-                }
-            }
-        }
+        let first = self.take_run(file, clusters)?;
         (self.table_at, self.table_clusters) = (first << self.cluster_bits, clusters);
         Ok(())
+    }
+
+    /// So many clusters in one piece, at the end of the file; answers the first.
+    pub fn take_run(&mut self, file: &dyn Target, clusters: u64) -> Result<u64, Error> {
+        loop {
+            // The blocks that count them come first, or they would lie between them.
+            let (first, last) = (self.end, self.end + clusters - 1);
+            let (index, ..) = self.place(last);
+            if index >= self.table.len() {
+                self.enlarge(file)?;
+                continue;
+            }
+            let mut blocks = self.place(first).0..=index;
+            let Some(missing) = blocks.find(|&index| self.table[index] == 0) else {
+                for cluster in first..=last {
+                    self.take_this(file, cluster)?;
+                }
+                return Ok(first);
+            };
+            if self.take_this(file, first)? {
+                let bytes = vec![0; self.cluster() as usize];
+                self.blocks.insert(missing, Block { bytes, dirty: true });
+                self.table[missing] = first << self.cluster_bits;
+                self.changed.insert(missing);
+            }
+        }
     }
 
     /// Whether anything is to be written.

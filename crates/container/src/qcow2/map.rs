@@ -13,7 +13,7 @@ pub(super) const ADDRESS: u64 = 0x00ff_ffff_ffff_fe00;
 /// The cluster is compressed.
 pub(super) const PACKED: u64 = 1 << 62;
 /// The cluster reads as zeros (version 3).
-const ZERO: u64 = 1;
+pub(super) const ZERO: u64 = 1;
 
 /// Where some bytes of the disk are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -178,7 +178,7 @@ impl Device for FileDevice {
         &self.info
     }
 
-    fn sectors_now(&self) -> Option<u64> {
+    fn lengthen(&self, _bytes: u64) -> Option<u64> {
         // Of a block device, too. Nobody uses the position.
         let end = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0)).ok()?;
         Some(end / SECTOR_SIZE)

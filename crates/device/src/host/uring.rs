@@ -90,8 +90,8 @@ impl Device for UringDevice {
         &self.shared.file.info
     }
 
-    fn sectors_now(&self) -> Option<u64> {
-        self.shared.file.sectors_now()
+    fn lengthen(&self, bytes: u64) -> Option<u64> {
+        self.shared.file.lengthen(bytes)
     }
 
     fn submit(&self, io: DeviceIo) {

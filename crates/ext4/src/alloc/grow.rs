@@ -51,6 +51,27 @@ impl BlockAllocator {
         Ok((to - from).into())
     }
 
+    /// The cluster that the old end cut, which nobody got, can be had from now on. Its group is
+    /// loaded.
+    pub(crate) fn complete_cluster(&self, cx: &mut Cx, old: &Geometry) {
+        if old.blocks_count.is_multiple_of(old.cluster_ratio.into()) {
+            return;
+        }
+        let group = old.groups_count - 1;
+        let bit = old.clusters_in_group(group) as usize - 1;
+        let mut state = self.groups[group as usize].state.lock(cx);
+        let taken = |buffer: &BufferRef| buffer.with(|data| bitmap::test(data, bit));
+        if state.block_bitmap.as_ref().is_none_or(taken) {
+            return;
+        }
+        if let Some(map) = &mut state.map {
+            bitmap::clear(map, bit);
+        }
+        state.available += 1;
+        state.run_limit = state.available;
+        self.counters.at_hand.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Takes new groups and their blocks of descriptors into the lists. They are used once the
     /// geometry has them.
     pub(crate) fn add_groups(

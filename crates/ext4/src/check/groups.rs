@@ -65,6 +65,9 @@ pub fn read_super(
         findings.add(Rule::SuperGeometry, at, detail);
         return Ok(None);
     }
+    if let Some(fault) = geometry.reserve_fault() {
+        findings.add(Rule::SuperReserve, at, fault);
+    }
     let state = raw.s_state.get();
     if state & STATE_ERROR != 0 {
         let count = raw.s_error_count.get();

@@ -280,8 +280,17 @@ impl Checker<'_> {
                 format!("{} bytes in the inode of a journal that is not there", values.size);
             self.findings.add(Rule::JournalInode, at, detail);
         }
-        if ino == RESIZE_INO && self.g.features.compat.contains(Compat::RESIZE_INODE) {
-            return self.resize_inode(&values);
+        if ino == RESIZE_INO {
+            if self.g.features.compat.contains(Compat::RESIZE_INODE) {
+                return self.resize_inode(&values);
+            }
+            // Else the superblock was reported.
+            if self.g.reserved_gdt_blocks == 0 {
+                let detail = "in use without the feature resize_inode";
+                self.findings.add(Rule::SuperReserve, at, detail);
+            }
+            self.blocks_unknown = true;
+            return Ok(());
         }
         self.attributes = self.xattr_block(ino, &values)?;
         self.attributes.large.count += inside.count;

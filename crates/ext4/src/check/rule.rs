@@ -22,6 +22,8 @@ vfs::check_rules! {
     SuperDeviceSize = "super-device-size",
     /// Every feature is one that this check understands.
     SuperFeature = "super-feature",
+    /// The reserve of descriptors is that of `resize_inode`, and not beside `meta_bg`.
+    SuperReserve = "super-reserve",
     /// No error was recorded while the file system was mounted.
     SuperErrorState = "super-error-state",
     /// It was unmounted before the check.
@@ -214,6 +216,8 @@ impl Rule {
         match self {
             // The kernel brings the sums up to date at unmount, and counts them anew at mount.
             Rule::SuperFreeBlocks | Rule::SuperFreeInodes => Severity::Note,
+            // Linux refuses to grow it, no more.
+            Rule::SuperReserve => Severity::Note,
             // Linux looks at the inode.
             Rule::DirEntryUntyped => Severity::Note,
             Rule::SuperNotClean | Rule::OrphanInodes | Rule::JournalNeedsRecovery => Severity::Note,

@@ -39,25 +39,18 @@ impl Ext4 {
         if blocks < self.sb.geometry.blocks_count {
             return Err(Errno::EINVAL);
         }
-        if !self.may_grow() {
+        if self.sb.geometry.reserve_fault().is_some() {
             return Err(Errno::EOPNOTSUPP);
         }
-        if blocks > self.sb.queue.grow() / u64::from(self.sb.geometry.block_size) {
+        let size = u64::from(self.sb.geometry.block_size);
+        let wanted = blocks.checked_mul(size).ok_or(Errno::EINVAL)?;
+        if wanted > self.sb.queue.grow(wanted) {
             return Err(Errno::ENOSPC);
         }
         while let Some(step) = self.next_step(blocks)? {
             self.grow_by(cx, &step)?;
         }
         Ok(())
-    }
-
-    /// Is its shape one that is made larger here?
-    fn may_grow(&self) -> bool {
-        let g = &*self.sb.geometry;
-        let whole = g.blocks_count.is_multiple_of(g.cluster_ratio.into());
-        let reserve = g.features.compat.contains(Compat::RESIZE_INODE);
-        let meta = g.features.incompat.contains(Incompat::META_BG);
-        whole && !(reserve && meta) && (reserve || g.reserved_gdt_blocks == 0)
     }
 
     fn next_step(&self, blocks: u64) -> Result<Option<Step>, Errno> {
@@ -231,6 +224,7 @@ impl Ext4 {
         // From here on everybody uses what is new, in this transaction or a later one.
         self.alloc.add_groups(groups.descs.iter().map(|desc| Group::new(*desc)), fresh, new);
         self.sb.geometry.replace(new.clone());
+        self.alloc.complete_cluster(cx, old);
         self.alloc.count_more(&step.raw, new, more + groups.free_blocks(), inodes);
         Ok(())
     }

@@ -24,8 +24,8 @@ mod of_xfs;
 #[derive(Args)]
 #[command(after_help = "\
 Without a size it takes all of its device. An image file that is too short for the size becomes
-longer first; one whose file system shrinks keeps its length. One that iopath has mounted grows
-while it is used; its directory names it as well. A power cut leaves the old size or the new one.
+longer first, and so does the disk in a qcow2; neither becomes shorter. One that iopath has mounted
+grows while it is used; its directory names it as well. A power cut leaves the old size or the new.
 Where blocks or inodes must move (ext2, ext3 and ext4; XFS that shrinks), the result is checked
 before it is written, and the next resize finishes a cut from the undo file (TARGET.undo), or
 iopath undo reverts it. A journal or log is replayed first.
@@ -89,12 +89,16 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The bytes that an image file must have first, where it is too short.
+/// The bytes that an image file, or the disk in a container that is written, must have first, where
+/// it is too short.
 fn longer(storage: &Storage, options: &Options) -> Option<u64> {
     let target = &storage.target;
-    let plain = target.partition.is_none() && !storage.is_layered();
-    let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
-    options.size.filter(|&size| plain && is_file && size > storage.bytes())
+    let plain = target.partition.is_none() && storage.volumes.is_empty();
+    let grows = match &storage.container {
+        Some(image) => image.is_writable(),
+        None => target.path.metadata().is_ok_and(|meta| meta.is_file()),
+    };
+    options.size.filter(|&size| plain && grows && size > storage.bytes())
 }
 
 /// Opens the target; an image file is made long enough first.
@@ -103,8 +107,13 @@ fn open(app: &mut App, target: &Target, options: &Options) -> Result<(Storage, K
     let known = storage.must_be_known(app)?;
     let short = longer(&storage, options).filter(|_| !options.dry_run);
     let Some(size) = short else { return Ok((storage, known)) };
-    let file = std::fs::OpenOptions::new().write(true).open(&target.path);
-    file.and_then(|file| file.set_len(size)).with_context(|| target.to_string())?;
+    match &storage.container {
+        Some(image) => image.grow(size)?,
+        None => {
+            let file = std::fs::OpenOptions::new().write(true).open(&target.path);
+            file.and_then(|file| file.set_len(size)).with_context(|| target.to_string())?;
+        }
+    }
     drop(storage);
     Ok((Storage::open(app, target, true)?, known))
 }

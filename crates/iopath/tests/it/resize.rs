@@ -151,3 +151,39 @@ fn what_cannot_be_is_named() {
     let text = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(!failed.status.success() && text.contains("are for ext"), "{text}");
 }
+
+/// Goal: the disk in a qcow2 becomes longer with its file system, as by `qemu-img resize` and then
+/// resize2fs. Method: ext4 and XFS, beyond one table; what QEMU reads of it is judged.
+#[test]
+fn a_disk_in_a_container_becomes_longer() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    std::fs::write(place.join("file"), vec![7; 3 << 20]).expect("a file");
+    for (fstype, small, large) in [("ext4", 24u64, 700u64), ("xfs", 300, 900)] {
+        let image = place.join(format!("{fstype}.qcow2"));
+        let options = "cluster_size=4k";
+        let bytes = (small << 20).to_string();
+        judge::run_ok("qemu-img", &[&"create", &"-fqcow2", &"-o", &options, &image, &bytes]);
+        ok(place, &format!("mkfs -q -t {fstype} {fstype}.qcow2"));
+        ok(place, &format!("cp file {fstype}.qcow2:/"));
+        let before = std::fs::read(&image).expect("an image");
+        let line = format!("{fstype}.qcow2 {large}M");
+        if fstype == "ext4" {
+            let planned = ok(place, &format!("resize -n {line}"));
+            assert!(std::fs::read(&image).expect("the image") == before, "{planned}");
+        }
+        let done = ok(place, &format!("resize {line}"));
+        assert!(done.contains(&format!(": {large} MiB, {small}")), "{done}");
+        judge::run_ok("qemu-img", &[&"check", &image]);
+        let raw = place.join("raw");
+        judge::run_ok("qemu-img", &[&"convert", &"-Oraw", &image, &raw]);
+        assert_eq!(std::fs::metadata(&raw).expect("the disk").len(), large << 20);
+        match fstype {
+            "ext4" => judge::e2fsck(&raw),
+            _ => judge::xfs_repair(&raw),
+        }
+        .unwrap_or_else(|text| panic!("{fstype}: {text}"));
+        let kernel = LoopMount::new(&raw, fstype, "ro").expect("the kernel mounts it");
+        assert!(std::fs::read(kernel.path().join("file")).expect("read") == vec![7; 3 << 20]);
+    }
+}

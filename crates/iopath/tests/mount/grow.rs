@@ -120,3 +120,37 @@ fn the_ioctls_of_xfs_answer_as_the_kernel_does() {
         assert_eq!(&ours[64..80], size, "{words:?}");
     }
 }
+
+/// Goal: so does the disk of a mounted qcow2, by the mount itself. Method: the same; a size must be
+/// given, since the file has none; QEMU reads what was written behind the old end.
+#[test]
+fn a_mounted_container_grows() {
+    let place = place();
+    let image = place.path().join("disk.qcow2");
+    judge::run_ok("qemu-img", &[&"create", &"-fqcow2", &image, &"64M"]);
+    let made = iopath(&[&"mkfs", &"-q", &"-t", &"ext4", &image]).output().expect("it runs");
+    assert!(made.status.success(), "{made:?}");
+    let mount = Mounted::new(&image, "");
+    let resize = |words: &[&dyn AsRef<std::ffi::OsStr>]| {
+        let output = iopath(words).output().expect("it runs");
+        let both = [&output.stdout[..], &output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&both).into_owned())
+    };
+    fs::write(mount.dir().join("before"), vec![1; 40 << 20]).expect("room");
+    let (code, said) = resize(&[&"resize", &mount.dir()]);
+    assert!(code == Some(1) && said.contains("give the size"), "{said}");
+    let (code, said) = resize(&[&"resize", &image, &"300M"]);
+    assert!(code == Some(0) && said.contains("mounted on"), "{said}");
+    fs::write(mount.dir().join("after"), vec![2; 200 << 20]).expect("room");
+    mount.unmount();
+    judge::run_ok("qemu-img", &[&"check", &image]);
+    let raw = place.path().join("raw");
+    judge::run_ok("qemu-img", &[&"convert", &"-Oraw", &image, &raw]);
+    assert_eq!(fs::metadata(&raw).expect("the disk").len(), 300 * MIB);
+    judge::e2fsck(&raw).expect("sound");
+    let kernel = LoopMount::new(&raw, "ext4", "").expect("the kernel mounts it");
+    for (name, byte, len) in [("before", 1, 40), ("after", 2, 200)] {
+        let content = fs::read(kernel.path().join(name)).expect("it is there");
+        assert!(content.len() == len << 20 && content.iter().all(|&found| found == byte));
+    }
+}

@@ -5,6 +5,7 @@ use base::bitmap;
 use block::DeviceError;
 use ext4::Rule;
 use ext4::format::checksum::{INODE_CHECKSUM_HI, INODE_CHECKSUM_LO, clear_inode, stored_inode};
+use ext4::format::features::Compat;
 use ext4::format::inode::BASE_SIZE;
 use ext4::format::super_block::{BAD_BLOCKS_INO, JOURNAL_INO, QUOTA_INOS, RESIZE_INO, ROOT_INO};
 use ext4::format::{FileKind, GroupFlags, InodeFlags, InodeValues};
@@ -213,6 +214,13 @@ impl Fs<'_> {
             || ino == JOURNAL_INO && self.g.journal_ino != ino;
         if !values.may_be_of(ino, &self.g) || unused && values.links > 0 {
             return self.misplaced(ino);
+        }
+        let reserve = self.g.features.compat.contains(Compat::RESIZE_INODE);
+        if ino == RESIZE_INO && !reserve && values.links > 0 {
+            let detail = "in use without the feature resize_inode";
+            if self.safe(Rule::SuperReserve, Self::at(ino), detail, "empty the slot") {
+                return self.clear_slot(ino);
+            }
         }
         if ino == RESIZE_INO || system && values.links == 0 {
             if !trusted {

@@ -54,7 +54,7 @@ pub fn open<'a>(
         Some(place) => at(&mut view, place)?,
         None => choose(&mut view)?,
     };
-    let geometry = parse(&choice.bytes).map_err(|kind| RepairError::Hopeless(kind.to_string()))?;
+    let mut geometry = parse(&choice.bytes).map_err(hopeless)?;
     let (access, reasons) = geometry.features.access();
     if access != Access::ReadWrite {
         let names: Vec<String> = reasons.iter().map(ToString::to_string).collect();
@@ -78,11 +78,12 @@ pub fn open<'a>(
             view.write_bytes(SUPER_OFFSET, &choice.bytes)?;
         }
     }
+    let bytes = settle_reserve(&mut view, &mut out, choice.bytes, &mut geometry)?;
     let blocks = geometry.blocks_count;
     Ok(Fs {
         view,
         out,
-        raw: RawSuper::read(&choice.bytes).expect("1024 bytes"),
+        raw: RawSuper::read(&bytes).expect("1024 bytes"),
         descs: Vec::new(),
         stale: Default::default(),
         whole: Default::default(),
@@ -105,6 +106,41 @@ pub fn open<'a>(
         mmp_marked: false,
         g: geometry,
     })
+}
+
+fn hopeless(kind: CorruptKind) -> RepairError {
+    RepairError::Hopeless(kind.to_string())
+}
+
+/// Removes a reserve of descriptors that `meta_bg` excludes, or that has no feature; answers the
+/// superblock.
+fn settle_reserve(
+    view: &mut View<'_>,
+    out: &mut Decisions<'_>,
+    bytes: Vec<u8>,
+    geometry: &mut Geometry,
+) -> Result<Vec<u8>, RepairError> {
+    let Some(fault) = geometry.reserve_fault() else { return Ok(bytes) };
+    let finding = crate::plan::Finding {
+        rule: Rule::SuperReserve.name(),
+        at: At::Super(0).to_string(),
+        detail: fault.to_string(),
+        action: "remove the reserve".to_string(),
+        loss: None,
+        safe: true,
+    };
+    if !out.ask(finding) {
+        return Ok(bytes);
+    }
+    let bytes = bytes_of(&bytes, |raw| {
+        let mut features = raw.features();
+        features.compat -= Compat::RESIZE_INODE;
+        raw.set_features(&features);
+        raw.s_reserved_gdt_blocks.set(0);
+    });
+    view.write_bytes(SUPER_OFFSET, &bytes)?;
+    *geometry = parse(&bytes).map_err(hopeless)?;
+    Ok(bytes)
 }
 
 /// Parses a superblock, and refuses one whose inode tables leave no room.

@@ -419,3 +419,39 @@ fn blocks_of_inode_tables_go_back() {
         }
     }
 }
+
+/// `resize_inode` beside `meta_bg`: two places for further descriptors, which Linux makes no larger
+/// and e2fsck does not leave; a reserve without the feature. The check was silent. Method: a
+/// reserve that gets `meta_bg`, the reverse, and one without its feature.
+#[test]
+fn two_places_for_descriptors_become_one() {
+    let reserve = "resize_inode";
+    for (kind, words) in
+        [("ext4-1k", "meta_bg"), ("meta-bg-1k", reserve), ("ext4-1k", "^resize_inode")]
+    {
+        let (device, before) = of(kind);
+        let mut image = device.snapshot();
+        let raw = RawSuper::view_mut(&mut image[1024..2048]).expect("1024 bytes");
+        let mut features = raw.features();
+        features.edit(words).expect("names");
+        raw.set_features(&features);
+        raw.set_checksum();
+        device.write_at(1024, &image[1024..2048]);
+        rt::testing::world(|cx| {
+            let fs = mount(cx, Arc::new(device.fork())).expect("Linux mounts it, too");
+            let more = fs.geometry().blocks_count + 5000;
+            assert_eq!(fs.grow(cx, more), Err(base::Errno::EOPNOTSUPP));
+            fs.unmount(cx).expect("unmount");
+        });
+        rt::testing::world(|cx| {
+            let queue = queue(cx, device.clone());
+            let report = ext4::check(cx, &queue, &Default::default()).expect("check runs");
+            assert!(report.findings.iter().any(|f| f.rule == ext4::Rule::SuperReserve));
+        });
+        let after = repaired(&device);
+        assert_eq!(testkit::manifest::diff(&before, &after), "", "{kind}");
+        let g = geometry(&device.snapshot());
+        assert_eq!((g.reserve_fault(), g.reserved_gdt_blocks), (None, 0), "{kind}");
+        assert!(!g.features.to_string().contains(reserve), "{kind}");
+    }
+}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base::{Errno, Ino, Rng};
 use device::{MemoryDevice, RecordDevice};
 use ext4::Ext4;
+use ext4::format::GroupDesc;
 use rt::Cx;
 use testkit::judge::{self, LoopMount};
 use vfs::{FileSystem, FileType, NewNode};
@@ -42,6 +43,17 @@ fn busy(cx: &mut Cx, fs: &Ext4) {
         fs.unlink(cx, dir, format!("file {round}").as_bytes()).expect("unlink");
     }
     fs.rmdir(cx, fs.root(), b"busy").expect("rmdir");
+}
+
+/// Is the cluster of a block in use by the bitmap?
+fn bitmap_of(image: &[u8], block: u64) -> bool {
+    let g = geometry(image);
+    let (group, at) = g.group_of_block(block).expect("inside");
+    let (table, offset) = g.desc_place(group);
+    let place = table.0 as usize * g.block_size as usize + offset;
+    let desc = GroupDesc::read(&image[place..place + g.desc_size as usize]);
+    let map = desc.block_bitmap as usize * g.block_size as usize;
+    base::bitmap::test(&image[map..], (at / g.cluster_ratio) as usize)
 }
 
 fn judged(device: &Arc<MemoryDevice>, what: &str) -> u64 {
@@ -140,6 +152,54 @@ fn other_layouts_grow_in_use() {
         ("ext4", "orphan_file,metadata_csum_seed,quota,project,fast_commit", &[]),
         ("ext4", "bigalloc,^resize_inode", &["-C", "4096"]),
     ]);
+}
+
+/// Goal: an end inside of a cluster, which nobody got so far, is one to grow from: the cluster is
+/// used. Method: two blocks less in the superblock, as e2fsck accepts it; all of the new size is
+/// filled. (Linux itself damages such an image.)
+#[test]
+fn an_end_inside_of_a_cluster_grows() {
+    for (short, steps, features) in [(2, 1, "bigalloc,^resize_inode"), (1, 0, "bigalloc")] {
+        let first = image("ext4", features, &["-C", "4096"]).snapshot();
+        let blocks = geometry(&first).blocks_count;
+        let made = testkit::image::write(&first);
+        let request = format!("ssv blocks_count {}", blocks - short);
+        judge::run_ok("debugfs", &[&"-w", &"-R", &request, &made.path()]);
+        let said = judge::run("e2fsck", &[&"-fy", &made.path()]);
+        assert!(said.status.code().is_some_and(|code| code <= 1), "{said:?}");
+        let device = Arc::new(MemoryDevice::from_image(&testkit::image::read(made.path())));
+        assert_eq!(judged(&device, "before"), blocks - short);
+        let before = manifest(&device).expect("it is mounted");
+        rt::testing::world(|cx| {
+            let fs = mount(cx, device.clone()).expect("it is mounted");
+            assert_eq!(fs.grow(cx, blocks - 1), Ok(()), "no whole cluster more");
+            assert_eq!(fs.geometry().blocks_count, blocks - short);
+            // The cluster alone, and with more at once.
+            for more in [blocks, size(18, &fs)].into_iter().skip(1 - steps) {
+                fs.grow(cx, more).expect("it grows");
+                assert_eq!(fs.geometry().blocks_count, more);
+            }
+            let large = file(cx, &fs, "all of it");
+            let (mut at, mut step) = (0, MIB);
+            while step >= 4096 {
+                match fs.write(cx, large, at, &vec![7; step as usize]) {
+                    Ok(_) => at += step,
+                    Err(_) => step /= 2,
+                }
+            }
+            fs.sync(cx).expect("sync");
+            fs.unmount(cx).expect("unmount");
+        });
+        judged(&device, features);
+        let bitmap = bitmap_of(&device.snapshot(), blocks - 1);
+        assert!(bitmap, "{features}: the cluster at the old end is used");
+        let mut after = manifest(&device).expect("it is mounted");
+        let mut before = before;
+        for tree in [&mut after, &mut before] {
+            tree.retain(|path, _| path.len() > 1 && path != b"all of it");
+        }
+        assert_eq!(testkit::manifest::diff(&before, &after), "");
+    }
 }
 
 /// Goal: where the reserve of descriptors is used up, the rest lies in the groups. Method: a

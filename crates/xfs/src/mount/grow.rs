@@ -19,10 +19,11 @@ impl Xfs {
             return Err(Errno::EINVAL);
         }
         let size = u64::from(geometry.block_size);
-        if blocks > self.queue.grow() / size {
+        let wanted = blocks.checked_mul(size).ok_or(Errno::EINVAL)?;
+        if wanted > self.queue.grow(wanted) {
             return Err(Errno::ENOSPC);
         }
-        grow::grow_open(cx, &self.queue, writer, blocks * size).map_err(|error| match error {
+        grow::grow_open(cx, &self.queue, writer, wanted).map_err(|error| match error {
             ResizeError::Size { .. } => Errno::EFBIG,
             ResizeError::Mount(MountError::Device(error)) => self.fault(Fault::Device(error)),
             ResizeError::Mount(MountError::Corrupt(corrupt)) => self.fault(Fault::Corrupt(corrupt)),

@@ -407,6 +407,17 @@ impl Geometry {
         boot + own * (1 + descs)
     }
 
+    /// What is wrong with the reserve of descriptors: it is not that of `resize_inode`, or
+    /// `meta_bg` keeps further descriptors in their groups.
+    pub fn reserve_fault(&self) -> Option<&'static str> {
+        let reserve = self.features.compat.contains(Compat::RESIZE_INODE);
+        if reserve && self.features.incompat.contains(Incompat::META_BG) {
+            return Some("resize_inode and meta_bg exclude each other");
+        }
+        let lost = !reserve && self.reserved_gdt_blocks != 0;
+        lost.then_some("descriptors have a reserve without resize_inode")
+    }
+
     /// Block and byte offset in it of the group's (primary) descriptor.
     pub fn desc_place(&self, group: u32) -> (FsBlock, usize) {
         let index = group / self.descs_per_block;

@@ -5,7 +5,7 @@ use base::bitmap;
 use ext4::check::Rule;
 use ext4::format::casefold::Encoding;
 use ext4::format::extent::{self, Extent};
-use ext4::format::features::{Incompat, RoCompat};
+use ext4::format::features::{Compat, Incompat, RoCompat};
 use ext4::format::{self, GroupFlags, InodeFlags, InodeValues, RawSuper, htree, orphan, xattr};
 
 /// Which image is damaged.
@@ -102,6 +102,10 @@ fn supers() -> Vec<Defect> {
         on(SuperFeature, |image| {
             let bits = 1 << 21;
             image.edit_super(|raw| raw.s_feature_incompat.set(raw.s_feature_incompat.get() | bits));
+        }),
+        on(SuperReserve, |image| {
+            let bits = Compat::RESIZE_INODE.bits();
+            image.edit_super(|raw| raw.s_feature_compat.set(raw.s_feature_compat.get() & !bits));
         }),
         silent(
             "a reason for e2fsck to check, no fault by itself",

@@ -57,8 +57,8 @@ pub fn resize(app: &mut App, mounted: &Mounted, options: &Options) -> Result<Exi
     }
     let size = match (options.size, target.partition) {
         (Some(size), _) => size,
-        (None, None) => end_of(target)?,
-        (None, Some(_)) => bail!("{target}: mounted on {shown}: give the size"),
+        (None, None) if !in_container(target) => end_of(target)?,
+        (None, _) => bail!("{target}: mounted on {shown}: give the size"),
     };
     lengthen(target, size)?;
     let before = rustix::fs::statvfs(dir).with_context(|| shown.to_string())?;
@@ -103,13 +103,16 @@ fn end_of(target: &Target) -> Result<u64> {
     end().with_context(|| target.to_string())
 }
 
+/// Is its disk one in a container?
+fn in_container(target: &Target) -> bool {
+    let look = container::FileSource::look(&target.path, None).ok();
+    look.is_some_and(|look| container::recognise(&look).is_ok_and(|format| format.is_some()))
+}
+
 fn lengthen(target: &Target, size: u64) -> Result<()> {
     let meta = target.path.metadata().with_context(|| target.to_string())?;
-    let container = || {
-        let look = container::FileSource::look(&target.path, None).ok();
-        look.is_some_and(|look| container::recognise(&look).is_ok_and(|format| format.is_some()))
-    };
-    if !meta.is_file() || target.partition.is_some() || meta.len() >= size || container() {
+    // The mount itself makes the disk in a container longer.
+    if !meta.is_file() || target.partition.is_some() || meta.len() >= size || in_container(target) {
         return Ok(());
     }
     let file = std::fs::OpenOptions::new().write(true).open(&target.path);
