@@ -279,15 +279,17 @@ fn other_layouts_change_their_size() {
 
 /// Goal: a cut at each write of a growth, and losses of what no flush has made durable, leave the
 /// old size or the new one, and later ones what was written into the new groups: recovery finds
-/// the new size in the log only. Method: files before and after, no unmount; each state is
-/// recovered by a mount and checked; of some xfs_repair is asked, and the kernel recovers a copy.
+/// the new size in the log only. Method: files before and after, a task that works meanwhile, no
+/// unmount; each state is recovered by a mount and checked; of some xfs_repair is asked, and the
+/// kernel recovers a copy.
 #[test]
 fn a_growth_that_is_cut_leaves_one_of_both_sizes() {
-    for (cell, seed) in [(BARE, 1), (SMALL, 2), (NEWEST, 3)] {
+    let cells = [BARE, SMALL, NEWEST];
+    for (seed, cell) in (1..).zip(cells.into_iter().cycle()).take(3 * seed_count(1) as usize) {
         let recorded = Recording { cell, seed, bytes: DEVICE, cache: 8 << 20 }.run(record);
         let sizes = every_cut(cell, &recorded, seed);
         println!("{cell:?}: {sizes:?}");
-        assert!(sizes.values().all(|&count| count > 10), "{cell:?}: {sizes:?}");
+        assert!(sizes.values().all(|&count| count > 5), "{cell:?}: {sizes:?}");
         assert_eq!(sizes.len(), 2, "{cell:?}: {sizes:?}");
     }
 }
@@ -298,6 +300,8 @@ type Sizes = BTreeMap<(u64, u32), usize>;
 fn record(cx: &mut Cx, fs: &Arc<Xfs>, device: &Arc<RecordDevice>) {
     write_files(cx, fs, 0..10).expect("files");
     device.mark(1);
+    let other = fs.clone();
+    let task = cx.spawn("busy", move |cx| busy(cx, &other, "busy"));
     fs.grow(cx, blocks(fs, 107 << 10)).expect("it grows");
     device.mark(2);
     // Directories go to all groups, and their files with them.
@@ -309,6 +313,7 @@ fn record(cx: &mut Cx, fs: &Arc<Xfs>, device: &Arc<RecordDevice>) {
             fs.write(cx, ino, 0, &[index as u8; 20_000]).expect("it is written");
         }
     }
+    task.join(cx);
     fs.sync(cx).expect("sync");
     device.mark(3);
 }
@@ -318,7 +323,7 @@ fn every_cut(cell: Cell, recorded: &Recorded<Cell, ()>, seed: u64) -> Sizes {
     let behind = |mark: u64| (0..).find(|&upto| log.marks(upto).contains(&mark));
     let (start, end) = (behind(1).expect("marked"), behind(2).expect("marked"));
     let mut rng = Rng::new(seed, 21);
-    let lossy = (0..40 * seed_count(1)).map(|index| match index % 2 {
+    let lossy = (0..40).map(|index| match index % 2 {
         0 => log.random_cut(&mut rng),
         _ => log.random_losses(start + rng.below((end - start) as u64) as usize, &mut rng),
     });
