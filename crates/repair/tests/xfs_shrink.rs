@@ -17,7 +17,7 @@ use repair::volume::EditError;
 use rt::{Cx, Meter};
 use support::{cut_and_go_on, queue, write};
 use testkit::content::{create, mkdir};
-use testkit::{judge, manifest as tree};
+use testkit::{judge, manifest as tree, newest};
 use vfs::quota::{Kind, Limits, Quota};
 use vfs::{FallocMode, FileSystem, SetAttr};
 use xfs::{MkfsOptions, MountOptions, QuotaMode, Xfs};
@@ -202,6 +202,34 @@ fn parent_pointers_follow() {
         Shape { block: 4096, compat: "7.2", rmapbt: true },
         Shape { block: 8192, compat: "7.2", rmapbt: true },
     ]);
+}
+
+/// Goal: the same with the largest blocks, of which an inode chunk is one. Method: made by the newest
+/// mkfs.xfs; groups of 100 MiB.
+#[test]
+fn blocks_of_32_and_64_kib_move() {
+    // The log of the second one finds no place in two groups.
+    for (block, least) in [(32768u32, 200), (65536, 280)] {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let size = format!("size={block}");
+        let words = ["-b", &size, "-d", "agcount=4", "-l", "size=72m"];
+        newest::mkfs_xfs(file.path(), 400 * MIB, &words);
+        let device = Arc::new(MemoryDevice::new(400 * MIB));
+        device.load(&testkit::image::read(file.path()));
+        rt::testing::world(|cx| {
+            let fs = mount(cx, device.clone()).expect("a fresh image is mounted");
+            populate(cx, &fs, block.into());
+            more(cx, &fs, true);
+            fs.unmount(cx).expect("unmount");
+        });
+        let mut moved = (0, 0);
+        for mib in [330, 300, least] {
+            let plan = shrunk(&device, &format!("blocks of {block} to {mib} MiB"), mib);
+            moved.0 += plan.blocks_moved;
+            moved.1 += plan.inodes_moved;
+        }
+        assert!(moved.0 > 100 && moved.1 > 100, "{block}: {moved:?}");
+    }
 }
 
 /// Goal: accounts and limits of quota stay, also where the quota files' blocks move. Method: users

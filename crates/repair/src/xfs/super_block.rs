@@ -200,7 +200,7 @@ fn refuse(g: &Geometry, view: &View<'_>, purpose: Purpose) -> Result<(), RepairE
     }
     let sizes = match purpose {
         Purpose::Repair => 1024..=65536,
-        Purpose::Move => 1024..=16384,
+        Purpose::Move => 1024..=65536,
     };
     if !sizes.contains(&g.block_size) {
         return Err(RepairError::Feature(format!("blocks of {} bytes", g.block_size)));

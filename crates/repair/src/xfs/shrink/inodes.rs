@@ -79,7 +79,7 @@ impl Shrink<'_> {
         Some(self.fs.ino(ag, chunk.start + chunk.available().trailing_zeros()))
     }
 
-    /// Makes a chunk of free inodes in a group; false where there is no room for it.
+    /// Makes a chunk of free inodes, or a block of them, in a group; false where there is no room for it.
     fn new_chunk(&mut self, ag: u32) -> bool {
         let (blocks, align) = (self.new.chunks.blocks, self.new.chunks.align.max(1));
         let Some(spare) = &mut self.fs.spare else { return false };
@@ -93,12 +93,15 @@ impl Shrink<'_> {
         let first = start.next_multiple_of(align);
         list.push(FreeExtent { start, len: first - start });
         list.push(FreeExtent { start: first + blocks, len: start + len - first - blocks });
-        let agino = self.new.block_agino(first);
-        let free = InodeChunk { start: agino, holes: 0, count: 64, free_count: 64, free: u64::MAX };
-        let chunks = &mut self.fs.groups[ag as usize].chunks;
-        let place = chunks.partition_point(|chunk| chunk.start < agino);
-        chunks.insert(place, free);
-        self.made.push(self.fs.ino(ag, agino));
+        // A large block holds several chunks.
+        for index in 0..(self.new.inodes_per_block() / 64).max(1) {
+            let start = self.new.block_agino(first) + 64 * index;
+            let free = InodeChunk { start, holes: 0, count: 64, free_count: 64, free: u64::MAX };
+            let chunks = &mut self.fs.groups[ag as usize].chunks;
+            let place = chunks.partition_point(|chunk| chunk.start < start);
+            chunks.insert(place, free);
+            self.made.push(self.fs.ino(ag, start));
+        }
         true
     }
 
