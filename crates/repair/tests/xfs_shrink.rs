@@ -32,6 +32,7 @@ struct Shape {
     block: u32,
     compat: &'static str,
     rmapbt: bool,
+    metadir: bool,
 }
 
 /// One of its own for each image: the kernel mounts several at once.
@@ -59,6 +60,7 @@ impl Shape {
                 ag_count: Some(6),
                 log_size: Some((16 << 20).max(1300 * u64::from(self.block))),
                 rmapbt: self.rmapbt,
+                metadir: self.metadir,
                 uuid: Some(uuid()),
                 ..MkfsOptions::compat(self.compat).expect("a known kernel")
             };
@@ -190,22 +192,22 @@ fn in_steps(shapes: &[Shape]) {
 #[test]
 fn what_lies_behind_the_end_moves() {
     in_steps(&[
-        Shape { block: 4096, compat: "6.1", rmapbt: false },
-        Shape { block: 1024, compat: "6.12", rmapbt: true },
-        Shape { block: 4096, compat: "4.19", rmapbt: false },
+        Shape { block: 4096, compat: "6.1", rmapbt: false, metadir: false },
+        Shape { block: 1024, compat: "6.12", rmapbt: true, metadir: false },
+        Shape { block: 4096, compat: "4.19", rmapbt: false, metadir: false },
     ]);
 }
 
 #[test]
 fn parent_pointers_follow() {
     in_steps(&[
-        Shape { block: 4096, compat: "7.2", rmapbt: true },
-        Shape { block: 8192, compat: "7.2", rmapbt: true },
+        Shape { block: 4096, compat: "7.2", rmapbt: true, metadir: false },
+        Shape { block: 8192, compat: "7.2", rmapbt: true, metadir: false },
     ]);
 }
 
-/// Goal: the same with the largest blocks, of which an inode chunk is one. Method: made by the newest
-/// mkfs.xfs; groups of 100 MiB.
+/// Goal: the same with the largest blocks, one of which holds one or two chunks of inodes. Method:
+/// made by the newest mkfs.xfs; groups of 100 MiB.
 #[test]
 fn blocks_of_32_and_64_kib_move() {
     // The log of the second one finds no place in two groups.
@@ -236,9 +238,46 @@ fn blocks_of_32_and_64_kib_move() {
 /// with files behind the new end; the next mount counts, and the check compares.
 #[test]
 fn quota_follows() {
+    quota_of(Shape { block: 4096, compat: "6.12", rmapbt: true, metadir: false });
+}
+
+/// Goal: the same where quota files lie in the metadata directory.
+#[test]
+fn quota_in_the_metadata_directory_follows() {
+    quota_of(Shape { block: 4096, compat: "7.2", rmapbt: true, metadir: true });
+}
+
+/// Files at the most that fill the front.
+const FILLERS: usize = 8000;
+
+/// Leaves no room for new files in the four groups that stay.
+fn fill_front(cx: &mut Cx, fs: &Xfs) {
+    const GROUP: u64 = 24 * MIB;
+    let large = create(cx, fs, fs.root(), "filler-0");
+    let allocate = FallocMode::Allocate { keep_size: false };
+    for step in [MIB, 4096] {
+        let mut at = fs.getattr(cx, large).expect("there").size;
+        let inside = |cx: &mut Cx| {
+            let map = fs.fiemap(cx, large, 0, u64::MAX).expect("a map");
+            map.iter().all(|part| part.physical() < 4 * GROUP)
+        };
+        while inside(cx) {
+            fs.fallocate(cx, large, allocate, at, step).expect("room");
+            at += step;
+        }
+        let set = SetAttr { size: Some(at - step), ..SetAttr::default() };
+        fs.setattr(cx, large, &set).expect("shorter");
+    }
+    let mut made = (1..FILLERS).map(|n| create(cx, fs, fs.root(), &format!("filler-{n}")));
+    assert!(made.any(|ino| fs.geometry().ino_split(ino).ag >= 4), "the front is full");
+}
+
+fn quota_of(shape: Shape) {
     let all = QuotaMode::Count([Some(true); 3]);
-    let shape = Shape { block: 4096, compat: "6.12", rmapbt: true };
-    let device = shape.image_with(|cx, fs| populate(cx, fs, 4096));
+    let device = shape.image_with(|cx, fs| {
+        populate(cx, fs, 4096);
+        fill_front(cx, fs);
+    });
     let accounts = |change: bool| {
         let (device, quota) = (device.clone(), all);
         rt::testing::world(|cx| {
@@ -247,6 +286,9 @@ fn quota_follows() {
             let on = queue(cx, device.clone());
             let fs = Xfs::mount(cx, &on, &pages, options).expect("mount");
             if change {
+                for n in 0..FILLERS {
+                    let _ = fs.unlink(cx, fs.root(), format!("filler-{n}").as_bytes());
+                }
                 more(cx, &fs, true);
                 for (d, uid) in (0..12).zip((0u32..).step_by(5000)) {
                     let owner = SetAttr { uid: Some(uid), gid: Some(7), ..SetAttr::default() };
@@ -278,7 +320,14 @@ fn quota_follows() {
         })
     };
     let before = accounts(true);
+    // The newest one knows the directory.
+    let files = |device: &MemoryDevice| {
+        let file = testkit::image::write(&device.snapshot());
+        newest::run_ok("xfs_db", &[&"-r", &"-c", &"ls -m /quota", &file.path()])
+    };
+    let first = shape.metadir.then(|| files(&device));
     let plan = shrunk(&device, "with quota", 90);
+    assert!(first.is_none_or(|first| first != files(&device)), "the quota files have moved");
     assert!(plan.inodes_moved > 100);
     let after = accounts(false);
     assert!(before[0].len() >= 11);
@@ -288,7 +337,7 @@ fn quota_follows() {
 /// Goal: the log moves where it lies behind the new end.
 #[test]
 fn the_log_moves() {
-    let shape = Shape { block: 4096, compat: "6.12", rmapbt: true };
+    let shape = Shape { block: 4096, compat: "6.12", rmapbt: true, metadir: false };
     let device = shape.image_with(|cx, fs| populate(cx, fs, 4096));
     let plan = shrunk(&device, "with the log", 70);
     assert!(plan.blocks_moved > 4096, "{} blocks moved", plan.blocks_moved);
@@ -301,7 +350,7 @@ fn the_log_moves() {
 #[test]
 fn the_smallest_size_is_found() {
     for rmapbt in [true, false] {
-        let device = Shape { block: 4096, compat: "6.12", rmapbt }.image();
+        let device = Shape { block: 4096, compat: "6.12", rmapbt, metadir: false }.image();
         let mut least = 0;
         let plan = shrunk_by(&device, "to the least", |cx, queue| {
             let (bytes, found) = repair::plan_least_shrink(cx, queue, &Meter::default())?;
@@ -325,7 +374,7 @@ fn the_smallest_size_is_found() {
 /// Goal: what cannot be is refused by name, and nothing is written.
 #[test]
 fn what_cannot_be_is_refused() {
-    let shape = Shape { block: 4096, compat: "6.12", rmapbt: true };
+    let shape = Shape { block: 4096, compat: "6.12", rmapbt: true, metadir: false };
     let device = shape.image();
     let before = device.snapshot();
     let refused = |mib: u64| {
@@ -355,7 +404,7 @@ fn state(image: &[u8]) -> (usize, u64) {
 /// or one that is finished and can be undone.
 #[test]
 fn a_cut_is_finished_or_undone() {
-    let device = Shape { block: 4096, compat: "7.2", rmapbt: true }.image();
+    let device = Shape { block: 4096, compat: "7.2", rmapbt: true, metadir: false }.image();
     let first = device.snapshot();
     let old = geometry(&first).expect("a superblock").blocks_count();
     let dir = tempfile::tempdir().expect("a directory");

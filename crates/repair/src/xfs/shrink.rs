@@ -230,6 +230,7 @@ impl Shrink<'_> {
         let moving = self.moving_inodes();
         self.number(&moving)?;
         self.moves = self.place_content()?;
+        self.carry_records()?;
         let anew = self.read_anew()?;
         self.switch(raw);
         self.renumber()?;

@@ -1,19 +1,22 @@
 //! Content of files that moves: each run of blocks once, for all files that share it.
 
 use base::FsBlock;
+use xfs::format::dquot::Kind;
+use xfs::format::inode::Flags2;
 use xfs::format::{Extent, Geometry};
 
 use super::Shrink;
 use crate::RepairError;
 use crate::resize::Move;
 use crate::xfs::forks::{Fork, Which, part};
+use crate::xfs::inodes::Inode;
 
 /// A run of blocks, and where it goes.
 struct Run {
     from: u64,
     to: u64,
     len: u64,
-    /// Somebody has written it.
+    /// Somebody has written it, and it is not in the plan itself.
     written: bool,
 }
 
@@ -58,10 +61,39 @@ impl Moves {
 }
 
 impl Shrink<'_> {
-    /// The pieces of content behind the new end, by their place: start, end, whether written.
+    /// Whether the content of an inode is a structure of the file system: records of quota. The
+    /// plan has it, so that it can be checked.
+    fn holds_records(&self, ino: u64, inode: &Inode) -> bool {
+        let named = Kind::ALL.into_iter().any(|kind| self.fs.raw.quota_ino(kind) == Some(ino));
+        match self.fs.g.metadata_root {
+            Some(_) => inode.core.flags2.contains(Flags2::METADATA),
+            None => named,
+        }
+    }
+
+    /// Puts the records behind the new end to where they go.
+    pub fn carry_records(&mut self) -> Result<(), RepairError> {
+        let files = self.fs.inodes.iter().filter(|(_, inode)| inode.core.file_type() == 0x8000);
+        let files = files.filter(|(ino, inode)| self.holds_records(**ino, inode));
+        let extents: Vec<Extent> =
+            files.flat_map(|(_, inode)| inode.data.extents.clone()).collect();
+        for extent in extents {
+            let run = |extent: &Extent| (extent.start, extent.count);
+            let to: Vec<_> = self.moves.apply(&extent).iter().map(run).collect();
+            if to != [run(&extent)] {
+                let bytes = self.fs.read_runs(&[run(&extent)])?;
+                self.fs.write_runs(&to, &bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// The pieces of content behind the new end, by their place: start, end, whether it is copied.
     fn going(&self) -> Vec<(u64, u64, bool)> {
         let mut list = Vec::new();
-        for inode in self.fs.inodes.values().filter(|inode| inode.core.file_type() == 0x8000) {
+        let files = self.fs.inodes.iter().filter(|(_, inode)| inode.core.file_type() == 0x8000);
+        for (&ino, inode) in files {
+            let records = self.holds_records(ino, inode);
             for extent in &inode.data.extents {
                 let place = self.fs.g.split(extent.start);
                 let end = self.new.ag_length(place.ag);
@@ -69,7 +101,7 @@ impl Shrink<'_> {
                 if skip < extent.count {
                     let start = extent.start.0 + u64::from(skip);
                     let end = extent.start.0 + u64::from(extent.count);
-                    list.push((start, end, !extent.unwritten));
+                    list.push((start, end, !extent.unwritten && !records));
                 }
             }
         }

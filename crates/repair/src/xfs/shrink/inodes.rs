@@ -42,8 +42,9 @@ impl Shrink<'_> {
 
     /// Gives inodes other numbers: free ones in chunks that stay, then those of new chunks.
     pub fn number(&mut self, moving: &[u64]) -> Result<(), EditError> {
-        let fixed = [&self.fs.g.root_ino, &self.fs.g.realtime_inos[0], &self.fs.g.realtime_inos[1]];
-        if let Some(ino) = moving.iter().find(|&&ino| fixed.iter().any(|fixed| fixed.0 == ino)) {
+        let fixed = self.fs.roots().into_iter().chain(self.fs.g.realtime_inos);
+        let fixed: Vec<u64> = fixed.map(|ino| ino.0).collect();
+        if let Some(ino) = moving.iter().find(|ino| fixed.contains(ino)) {
             return refuse(format!(
                 "inode {ino} of the file system itself lies behind the new end"
             ));
@@ -79,7 +80,8 @@ impl Shrink<'_> {
         Some(self.fs.ino(ag, chunk.start + chunk.available().trailing_zeros()))
     }
 
-    /// Makes a chunk of free inodes, or a block of them, in a group; false where there is no room for it.
+    /// Makes a chunk of free inodes, or a block of them, in a group; false where there is no room
+    /// for it.
     fn new_chunk(&mut self, ag: u32) -> bool {
         let (blocks, align) = (self.new.chunks.blocks, self.new.chunks.align.max(1));
         let Some(spare) = &mut self.fs.spare else { return false };
