@@ -125,10 +125,16 @@ fn the_ioctls_of_xfs_answer_as_the_kernel_does() {
 /// given, since the file has none; QEMU reads what was written behind the old end.
 #[test]
 fn a_mounted_container_grows() {
+    in_a_container("ext4", [64, 300], 200);
+    in_a_container("xfs", [320, 560], 300);
+}
+
+/// Sizes, and of what is written behind the old end, in MiB.
+fn in_a_container(kind: &str, [first, second]: [u64; 2], after: usize) {
     let place = place();
     let image = place.path().join("disk.qcow2");
-    judge::run_ok("qemu-img", &[&"create", &"-fqcow2", &image, &"64M"]);
-    let made = iopath(&[&"mkfs", &"-q", &"-t", &"ext4", &image]).output().expect("it runs");
+    judge::run_ok("qemu-img", &[&"create", &"-fqcow2", &image, &format!("{first}M")]);
+    let made = iopath(&[&"mkfs", &"-q", &"-t", &kind, &image]).output().expect("it runs");
     assert!(made.status.success(), "{made:?}");
     let mount = Mounted::new(&image, "");
     let resize = |words: &[&dyn AsRef<std::ffi::OsStr>]| {
@@ -139,17 +145,17 @@ fn a_mounted_container_grows() {
     fs::write(mount.dir().join("before"), vec![1; 40 << 20]).expect("room");
     let (code, said) = resize(&[&"resize", &mount.dir()]);
     assert!(code == Some(1) && said.contains("give the size"), "{said}");
-    let (code, said) = resize(&[&"resize", &image, &"300M"]);
+    let (code, said) = resize(&[&"resize", &image, &format!("{second}M")]);
     assert!(code == Some(0) && said.contains("mounted on"), "{said}");
-    fs::write(mount.dir().join("after"), vec![2; 200 << 20]).expect("room");
+    fs::write(mount.dir().join("after"), vec![2; after << 20]).expect("room");
     mount.unmount();
     judge::run_ok("qemu-img", &[&"check", &image]);
-    let raw = place.path().join("raw");
+    let raw = place.path().join(format!("{kind}.img"));
     judge::run_ok("qemu-img", &[&"convert", &"-Oraw", &image, &raw]);
-    assert_eq!(fs::metadata(&raw).expect("the disk").len(), 300 * MIB);
-    judge::e2fsck(&raw).expect("sound");
-    let kernel = LoopMount::new(&raw, "ext4", "").expect("the kernel mounts it");
-    for (name, byte, len) in [("before", 1, 40), ("after", 2, 200)] {
+    assert_eq!(fs::metadata(&raw).expect("the disk").len(), second * MIB);
+    check(&raw);
+    let kernel = LoopMount::new(&raw, kind, "").expect("the kernel mounts it");
+    for (name, byte, len) in [("before", 1, 40), ("after", 2, after)] {
         let content = fs::read(kernel.path().join(name)).expect("it is there");
         assert!(content.len() == len << 20 && content.iter().all(|&found| found == byte));
     }
