@@ -450,3 +450,100 @@ fn attributes_without_a_name_go() {
         assert_eq!(differences(&before, &after), ["attributes"], "{name}");
     }
 }
+
+/// A device, and it again after more work, both unmounted.
+fn before_and_after_work(kind: &Kind) -> [Arc<MemoryDevice>; 2] {
+    let old = kind.image();
+    let new = Arc::new(old.fork());
+    rt::testing::world(|cx| {
+        let fs = xfs_support::mount(cx, new.clone()).expect("a sound image");
+        let dir = mkdir(cx, &*fs, fs.root(), "new");
+        for n in 0..150u64 {
+            let ino = create(cx, &*fs, dir, &format!("file{n}"));
+            write(cx, &*fs, ino, n, 0, 5000);
+        }
+        for n in (0..150).step_by(2) {
+            fs.unlink(cx, dir, format!("file{n}").as_bytes()).expect("unlink");
+        }
+        fs.unmount(cx).expect("unmount");
+    });
+    [old, new]
+}
+
+/// One block of free space or of the reverse map keeps its old content: it says that new inodes lie
+/// in free blocks, or in those of others. The other structures know better, and no file is lost.
+#[test]
+fn a_lost_write_of_a_btree_costs_no_file() {
+    for name in ["xfs-4k", "xfs-rmap-4k", "xfs-parent-1k"] {
+        let [old, new] = before_and_after_work(kind(name));
+        let before = manifest(&new).expect("sound");
+        let (was, is) = (old.snapshot(), new.snapshot());
+        let g = xfs_support::geometry(&is).expect("sound");
+        let size = g.block_size as usize;
+        let kinds = [Block::FreeByBlock, Block::FreeBySize, Block::Rmap];
+        let mut hit = 0;
+        for at in (0..is.len()).step_by(size) {
+            let of_tree = Block::recognise(&is[at..at + size]).filter(|kind| kinds.contains(kind));
+            if of_tree.is_none() || of_tree != Block::recognise(&was[at..at + size]) {
+                continue;
+            }
+            if was[at..at + size] != is[at..at + size] {
+                let device = Arc::new(new.fork());
+                device.write_at(at as u64, &was[at..at + size]);
+                let (_, after) = repaired(&device);
+                assert_eq!(differences(&before, &after), [""; 0], "{name}, {of_tree:?} at {at}");
+                hit += 1;
+            }
+        }
+        assert!(hit >= 2, "{name}: {hit} blocks");
+    }
+}
+
+/// A log with changes to a block of inodes that is gone: nothing is planned without `zero_log`;
+/// with it all else that the log holds is replayed.
+#[test]
+fn a_log_is_replayed_around_what_is_gone() {
+    let kind = kind("xfs-4k");
+    let [_, device] = before_and_after_work(kind);
+    let mut inos = Vec::new();
+    let dirty = Arc::new(device.fork());
+    let mut image = rt::testing::world(|cx| {
+        let fs = xfs_support::mount(cx, dirty.clone()).expect("a sound image");
+        let dir = fs.lookup(cx, fs.root(), b"new").expect("the directory").ino;
+        for n in (1..150).step_by(2) {
+            let ino = fs.lookup(cx, dir, format!("file{n}").as_bytes()).expect("a file").ino;
+            let mode = vfs::SetAttr { mode: Some(0o640), ..Default::default() };
+            fs.setattr(cx, ino, &mode).expect("chmod");
+            inos.push(ino);
+        }
+        fs.sync(cx).expect("sync");
+        let image = dirty.snapshot();
+        fs.unmount(cx).expect("unmount");
+        image
+    });
+    let before = manifest(&Arc::new(MemoryDevice::from_image(&image))).expect("replayed");
+    let g = xfs_support::geometry(&image).expect("sound");
+    let place = g.linear(g.ino_place(inos[20]).0) as usize * g.block_size as usize;
+    image[place..place + g.block_size as usize].fill(0);
+    let damaged = Arc::new(MemoryDevice::from_image(&image));
+    let refused = plan(&damaged).expect_err("no plan").to_string();
+    assert!(refused.contains("--zero-log"), "{refused}");
+    let options = repair::PlanOptions { zero_log: true, ..Default::default() };
+    let planned = rt::testing::world(|cx| {
+        let queue = support::queue(cx, damaged.clone());
+        repair::plan_with(cx, &queue, options, &mut |_| true).expect("a plan")
+    });
+    assert_eq!(planned.left, [""; 0], "{:#?}", planned.findings);
+    let dir = tempfile::tempdir().expect("a directory");
+    apply(&(damaged.clone() as _), &planned, dir.path());
+    let file = testkit::image::write_device(&damaged);
+    testkit::judge::xfs_repair(file.path()).expect("sound");
+    let after = manifest(&damaged).expect("mounted");
+    let kept = |number: usize| after.get(format!("new/file{number}").as_bytes());
+    let of_block = g.inodes_per_block() as usize;
+    let there = (1..150).step_by(2).filter(|&number| kept(number).is_some()).count();
+    assert!((75 - of_block..75).contains(&there), "{there} of 75 files");
+    for (path, entry) in after.iter().filter(|(path, _)| path.starts_with(b"new/")) {
+        assert_eq!((entry.mode, before.get(path)), (0o640, Some(entry)), "{path:?}");
+    }
+}

@@ -60,7 +60,7 @@ pub struct Options {
     #[arg(short = 'B', long, value_name = "SIZE", requires = "superblock", default_value = "4096",
           value_parser = crate::text::parse_size)]
     block_size: u64,
-    /// XFS: empty a log that cannot be replayed; its changes are lost
+    /// XFS: a damaged log is replayed as far as it can be, and emptied
     #[arg(long)]
     zero_log: bool,
     /// Use about this much memory at most; a plan that needs more is not made

@@ -56,12 +56,15 @@ impl Fs<'_> {
         Ok(())
     }
 
-    /// Whether any block of a chunk looks like inodes.
+    /// Whether any block of a chunk that the btree names looks like inodes, and is not free: that
+    /// the reverse mappings alone say something else counts less.
     fn shows_inodes(&mut self, ag: u32, chunk: &InodeChunk) -> Result<bool, DeviceError> {
         let first = self.g.agino_block(chunk.start);
         let end = (first + self.g.chunks.blocks).min(self.g.ag_length(ag));
         for block in first..end {
-            if self.holds(ag, block)? == Holds::Inodes {
+            let group = &self.groups[ag as usize];
+            let other = group.says_free(block) || self.in_log(ag, block);
+            if !other && self.holds_by_content(ag, block)? == Holds::Inodes {
                 return Ok(true);
             }
         }
@@ -219,6 +222,11 @@ impl Fs<'_> {
         if foreign || self.in_log(ag, block) {
             return Ok(Holds::Other);
         }
+        self.holds_by_content(ag, block)
+    }
+
+    /// What a block holds by its content.
+    fn holds_by_content(&mut self, ag: u32, block: u32) -> Result<Holds, DeviceError> {
         let here = self.g.linear(AgBlock { ag, block });
         let data = match self.strays.get(&here) {
             Some(stray) => stray.clone(),

@@ -206,8 +206,12 @@ impl Fs<'_> {
                     && self.fits_size(of, offset + u64::from(rmap.len))
                     && self.inodes[&of.0].fork(of.1).runs(offset, 1).is_none()
             }
-            // One record alone, of somebody who does not know of it, is the one that is wrong.
-            Some(theirs) => self.maps(theirs, place.ag, rmap),
+            // One record alone, of somebody who does not know of it, is the one that is wrong. One
+            // of somebody who shares the block says nothing against this fork.
+            Some(theirs) => {
+                self.maps(theirs, place.ag, rmap)
+                    && !self.is_sharer(of, place.ag, rmap.start.max(place.block))
+            }
             None if owner::is_inode(rmap.owner) => {
                 let inode = self.inodes.get(&rmap.owner);
                 let start = self.g.join(AgBlock { ag: place.ag, block: rmap.start });
@@ -228,6 +232,23 @@ impl Fs<'_> {
             None => true,
         });
         other || !self.is_in_use(extent)
+    }
+
+    /// Whether a fork may be one of those that share a block: the reference counts know of more
+    /// owners than the reverse mappings name, without it.
+    fn is_sharer(&self, (ino, which): ForkOf, ag: u32, block: u32) -> bool {
+        let core = &self.inodes[&ino].core;
+        let group = &self.groups[ag as usize];
+        if which != Which::Data || !core.flags2.contains(Flags2::REFLINK) {
+            return false;
+        }
+        let holds = |start: u32, len: u32| start <= block && block < start + len;
+        let counts = group.refcounts.iter().flatten();
+        let count = counts.filter(|count| !count.cow && holds(count.start, count.len));
+        let known = count.map(|count| count.refs).max().unwrap_or(1);
+        let rmaps = group.rmaps.iter().flatten().filter(|rmap| holds(rmap.start, rmap.len));
+        let others = rmaps.filter_map(fork_of).filter(|&other| other != (ino, which));
+        others.count() < known as usize
     }
 
     /// Whether a fork maps anything of a record that says so.

@@ -15,7 +15,7 @@ pub struct Group {
     pub chunks: Vec<InodeChunk>,
     /// The inode btree could be read whole.
     pub chunks_whole: bool,
-    /// Free extents; None if their btree could not be read whole.
+    /// What both btrees of free extents name, by place; None if none could be read whole.
     pub free: Option<Vec<FreeExtent>>,
     /// Reverse mappings of inode chunks; None if their btree could not be read whole, or is not
     /// there.
@@ -42,6 +42,35 @@ impl Group {
         let at = runs.partition_point(|rmap| rmap.start <= block);
         Some(at.checked_sub(1).is_some_and(|at| block - runs[at].start < runs[at].len))
     }
+}
+
+/// Extents by their place; None where they overlap.
+fn in_order(mut list: Vec<FreeExtent>) -> Option<Vec<FreeExtent>> {
+    list.sort_unstable_by_key(|extent| extent.start);
+    let end = |extent: &FreeExtent| extent.start.saturating_add(extent.len);
+    let apart = list.is_sorted_by(|one, next| end(one) <= next.start);
+    apart.then_some(list)
+}
+
+/// What two lists, each in order, have in common.
+fn both(one: &[FreeExtent], other: &[FreeExtent]) -> Vec<FreeExtent> {
+    let mut common = Vec::new();
+    let mut at = 0;
+    for extent in one {
+        let end = extent.start + extent.len;
+        while let Some(theirs) = other.get(at) {
+            let start = extent.start.max(theirs.start);
+            let last = end.min(theirs.start + theirs.len);
+            if start < last {
+                common.push(FreeExtent { start, len: last - start });
+            }
+            if theirs.start + theirs.len > end {
+                break;
+            }
+            at += 1;
+        }
+    }
+    common
 }
 
 impl Fs<'_> {
@@ -86,16 +115,21 @@ impl Fs<'_> {
         }
         let sparse = features.sparse();
         let chunks = inodes.list(Kind::Inobt, |data| InodeChunk::read(data, sparse));
-        let free = by_block.whole.then(|| by_block.list(Kind::FreeByBlock, FreeExtent::read));
+        let trees = [(&by_block, Kind::FreeByBlock), (&by_size, Kind::FreeBySize)];
+        let free = trees
+            .into_iter()
+            .filter(|(walked, _)| walked.whole)
+            .map(|(walked, kind)| walked.list(kind, FreeExtent::read))
+            .filter_map(in_order)
+            .reduce(|one, other| both(&one, &other));
         let is_inodes = |rmap: &&Rmap| rmap.owner == owner::INODES;
         let inode_runs =
             rmaps.as_ref().map(|list| list.iter().filter(is_inodes).copied().collect());
-        let in_order = |list: &Vec<FreeExtent>| list.is_sorted_by_key(|extent| extent.start);
         Ok(Group {
             agi,
             chunks,
             chunks_whole: inodes.whole,
-            free: free.filter(in_order),
+            free,
             inode_runs,
             rmaps,
             refcounts,

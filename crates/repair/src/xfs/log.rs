@@ -5,7 +5,8 @@ use xfs::Rule;
 use xfs::XfsError;
 use xfs::format::At;
 use xfs::format::log::LOG_BLOCK;
-use xfs::log::{LogError, LogGeometry, recovery};
+use xfs::log::recovery::{self, Recovered, RecoveryContext};
+use xfs::log::{LogError, LogGeometry};
 use xfs::mkfs::unmount_record;
 use xfs::mount::options::BesideDevice;
 
@@ -39,11 +40,24 @@ impl Fs<'_> {
         }
         match self.replay() {
             Err(RepairError::Hopeless(why)) if zero_log => {
+                let done = self.replay_what_can()?;
                 self.log_emptied = true;
                 self.empty_log(1);
-                let loss = "the changes that it holds and that are not on the disk yet";
-                let action = "make it empty";
-                self.note(lossy(Rule::LogDirty, At::Log(0), why, action, loss));
+                let (action, loss) = match done {
+                    Some(done) => (
+                        format!(
+                            "replay what can be ({} items of {}), make it empty",
+                            done.items - done.left_out.min(done.items),
+                            done.items
+                        ),
+                        "the changes in the rest of it",
+                    ),
+                    None => (
+                        "make it empty".to_string(),
+                        "the changes that it holds and that are not on the disk yet",
+                    ),
+                };
+                self.note(lossy(Rule::LogDirty, At::Log(0), why, &action, loss));
                 Ok(())
             }
             Err(RepairError::Hopeless(why)) => {
@@ -79,6 +93,22 @@ impl Fs<'_> {
             &format!("replay: {report}"),
         ));
         Ok(())
+    }
+
+    /// Recovers what can be recovered of a damaged log; None where nothing of it can be read.
+    fn replay_what_can(&mut self) -> Result<Option<Recovered>, RepairError> {
+        let (overlay, queue) = self.view.overlay()?;
+        let geometry = LogGeometry::of(&self.g);
+        let mut context = RecoveryContext::of(&self.g);
+        context.leave_out = true;
+        match recovery::recover(self.view.cx(), &queue, geometry, &context).map_err(hopeless) {
+            Ok(done) if done.items > done.left_out => {
+                self.view.absorb(&overlay)?;
+                Ok(Some(done))
+            }
+            Ok(_) | Err(RepairError::Hopeless(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes the log empty, of a cycle above that of all metadata that was read.

@@ -36,7 +36,7 @@ use rt::Cx;
 
 use super::{LogError, LogGeometry, LogHead};
 use crate::buf::{BufCache, BufCacheConfig, BufMap};
-use crate::error::Result;
+use crate::error::{Result, XfsError};
 use crate::format::Geometry;
 use crate::format::dquot::QuotaFlags;
 use crate::format::log::Lsn;
@@ -77,6 +77,9 @@ pub struct RecoveryContext {
     pub ag_count: u32,
     /// The kinds of intents that can be carried out afterwards.
     pub can_finish: &'static [ItemKind],
+    /// What cannot be recovered is left out and counted, for a repair that empties the log
+    /// afterwards; the records end before the first one that cannot be read.
+    pub leave_out: bool,
 }
 
 impl RecoveryContext {
@@ -95,11 +98,26 @@ impl RecoveryContext {
             ag_blocks: (geometry.ag_blocks, geometry.ag_block_bits),
             ag_count: geometry.ag_count(),
             can_finish: &[],
+            leave_out: false,
         }
     }
 }
 
 impl RecoveryContext {
+    /// The result, or none of something that is left out; devices that fail stop everything.
+    fn or_left_out<T>(&self, result: Result<T>, left_out: &mut u64) -> Result<Option<T>> {
+        match result {
+            Ok(done) => Ok(Some(done)),
+            Err(XfsError::Device(error)) => Err(XfsError::Device(error)),
+            Err(XfsError::Log(LogError::Device(error))) => Err(LogError::Device(error).into()),
+            Err(_) if self.leave_out => {
+                *left_out += 1;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// The file system has so many blocks.
     fn grow(&mut self, blocks: u64) {
         self.sectors = blocks * u64::from(self.block_size / 512);
@@ -126,6 +144,8 @@ pub struct Recovered {
     pub buffers: u64,
     /// Items that were older than what was on the device.
     pub skipped: u64,
+    /// Items and records that could not be recovered, where that is allowed.
+    pub left_out: u64,
     /// Intents without a done item, oldest first. While there are any, `head.tail` stays before
     /// them.
     pub unfinished: Vec<Unfinished>,
@@ -156,6 +176,7 @@ pub fn recover(
         items: 0,
         buffers: 0,
         skipped: 0,
+        left_out: 0,
         unfinished: Vec::new(),
         quota_off: QuotaFlags::empty(),
     };
@@ -164,7 +185,8 @@ pub fn recover(
             return Err(LogError::ReadOnly.into());
         }
         let mut first = pass::FirstPass::new(context, queue.bytes() / 512);
-        recovered.records = pass(cx, log, &geometry, &found, &mut first)?;
+        let walked = pass(cx, log, &geometry, &found, &mut first);
+        recovered.records = context.or_left_out(walked, &mut recovered.left_out)?.unwrap_or(0);
         recovered.quota_off = first.quota_off();
         let (cancelled, context) = first.finish()?;
         // Buffers of its own: they are neither verified on read nor on write as a mount's are.
@@ -172,10 +194,11 @@ pub fn recover(
             BufCacheConfig { uuid: context.meta_uuid, v4: context.v4, limit_bytes: CACHE_BYTES };
         let bufs = BufCache::new(queue.clone(), config);
         let mut second = pass::SecondPass::new(bufs, &context, cancelled, recovered.quota_off);
-        pass(cx, log, &geometry, &found, &mut second)?;
+        let walked = pass(cx, log, &geometry, &found, &mut second);
+        context.or_left_out(walked, &mut 0)?;
         second.finish(cx, &mut recovered)?;
     }
-    if !log.info().read_only {
+    if !log.info().read_only && !context.leave_out {
         head::clear_ahead(cx, log, &geometry, &recovered.head)?;
     }
     Ok(recovered)

@@ -95,8 +95,8 @@ impl FirstPass {
     /// the file system, with the size that it has at the end.
     pub fn finish(self) -> Result<(Cancelled, RecoveryContext)> {
         match self.intents.first_open_but(self.context.can_finish) {
-            Some(what) => Err(LogError::Unfinished { what }.into()),
-            None => Ok((self.cancelled, self.context)),
+            Some(what) if !self.context.leave_out => Err(LogError::Unfinished { what }.into()),
+            _ => Ok((self.cancelled, self.context)),
         }
     }
 }
@@ -104,10 +104,13 @@ impl FirstPass {
 impl Sink for FirstPass {
     fn transaction(&mut self, _cx: &mut Cx, transaction: Transaction) -> Result<()> {
         for item in transaction.items.iter().filter(|item| item.kind() == ItemKind::Buffer as u16) {
-            self.note_size(transaction.tid, item)?;
+            let noted = self.note_size(transaction.tid, item);
+            self.context.or_left_out(noted, &mut 0)?;
         }
         for item in &transaction.items {
-            match parse(transaction.tid, item, &self.context)? {
+            let parsed = parse(transaction.tid, item, &self.context);
+            let Some(parsed) = self.context.or_left_out(parsed, &mut 0)? else { continue };
+            match parsed {
                 Parsed::Buffer(buffer) if buffer.is_cancel() => {
                     *self.cancelled.entry(buffer.map()).or_default() += 1;
                 }
@@ -134,6 +137,7 @@ pub(super) struct SecondPass<'a> {
     transactions: u64,
     items: u64,
     skipped: u64,
+    left_out: u64,
     written: u64,
 }
 
@@ -156,6 +160,7 @@ impl<'a> SecondPass<'a> {
             transactions: 0,
             items: 0,
             skipped: 0,
+            left_out: 0,
             written: 0,
         }
     }
@@ -167,6 +172,7 @@ impl<'a> SecondPass<'a> {
         recovered.transactions = self.transactions;
         recovered.items = self.items;
         recovered.skipped = self.skipped;
+        recovered.left_out += self.left_out;
         recovered.buffers = self.written;
         recovered.unfinished = self.intents.into_open();
         Ok(())
@@ -306,11 +312,13 @@ impl Sink for SecondPass<'_> {
         self.items += items.len() as u64;
         let mut parsed = Vec::with_capacity(items.len());
         for item in items {
-            parsed.push(parse(transaction.tid, &item, self.context)?);
+            let item = parse(transaction.tid, &item, self.context);
+            parsed.extend(self.context.or_left_out(item, &mut self.left_out)?);
         }
         parsed.sort_by_key(rank);
         for item in parsed {
-            self.recover(cx, item, &transaction)?;
+            let recovered = self.recover(cx, item, &transaction);
+            self.context.or_left_out(recovered, &mut self.left_out)?;
         }
         if self.dirty_bytes > DIRTY_MAX {
             self.write(cx)?;
