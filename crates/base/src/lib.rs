@@ -27,7 +27,7 @@ pub mod unit;
 
 pub use errno::Errno;
 pub use hash::EventHash;
-pub use locked::Locked;
+pub use locked::{Locked, LockedBytes};
 pub use page::Page;
 pub use range::{RangeSet, RangeSet64};
 pub use rng::Rng;

@@ -5,15 +5,17 @@
 //!
 //! A [`Locked`] owns one slot: memory of its size class that no other value has, aligned to the
 //! class. Slots are cut from arenas of [`ARENA`] bytes, which are never given back; free slots wait
-//! in a list for each class, full of zeros. Tested below.
+//! in a list for each class, full of zeros. A [`LockedBytes`] owns whole pages, which it gives back.
+//! Tested below.
 //!
 //! Keys have arenas of their own, since mlock(2) and munlock(2) work on whole pages. Arenas that
 //! the limit (`RLIMIT_MEMLOCK`) has no room for are used all the same: see [`is_locked`].
 
 #![allow(clippy::disallowed_types, reason = "the lists of free slots cannot be seen in a run")]
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
+use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -130,7 +132,7 @@ fn take(class: usize) -> NonNull<u8> {
     let Some(arena) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
         handle_alloc_error(layout)
     };
-    protect(arena);
+    protect(arena, ARENA);
     let len = slot_len(class);
     // SAFETY: each offset lies inside the arena.
     free.0.extend((0..ARENA / len).map(|slot| unsafe { arena.add(slot * len) }));
@@ -138,13 +140,13 @@ fn take(class: usize) -> NonNull<u8> {
 }
 
 #[cfg(target_os = "linux")]
-fn protect(arena: NonNull<u8>) {
-    let start = arena.as_ptr().cast();
-    // SAFETY: the arena is ours and page aligned, and stays; neither call changes its content.
+fn protect(pages: NonNull<u8>, len: usize) {
+    let start = pages.as_ptr().cast();
+    // SAFETY: the pages are ours, whole and allocated; neither call changes their content.
     let (locked, undumped) = unsafe {
         (
-            rustix::mm::mlock(start, ARENA),
-            rustix::mm::madvise(start, ARENA, rustix::mm::Advice::LinuxDontDump),
+            rustix::mm::mlock(start, len),
+            rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxDontDump),
         )
     };
     if locked.is_err() || undumped.is_err() {
@@ -153,8 +155,131 @@ fn protect(arena: NonNull<u8>) {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn protect(_: NonNull<u8>) {
+fn protect(_: NonNull<u8>, _: usize) {
     ALL.store(false, Ordering::Relaxed);
+}
+
+/// The pages are used for other things from now on.
+#[cfg(target_os = "linux")]
+fn release(pages: NonNull<u8>, len: usize) {
+    let start = pages.as_ptr().cast();
+    // SAFETY: as in `protect`. Where a call fails, the pages are kept from swap or dumps: no harm.
+    let _kept = unsafe {
+        (
+            rustix::mm::munlock(start, len),
+            rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxDoDump),
+        )
+    };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn release(_: NonNull<u8>, _: usize) {}
+
+/// Bytes of a page everywhere, and of the smallest [`LockedBytes`].
+const PAGE: usize = 16 << 10;
+
+/// A secret of any length, as the content of a key file, in pages of its own. What is dropped is
+/// cleared.
+pub struct LockedBytes {
+    pages: NonNull<u8>,
+    /// Bytes of the pages.
+    room: usize,
+    len: usize,
+}
+
+// SAFETY: it owns its pages as a `Vec` does.
+unsafe impl Send for LockedBytes {}
+// SAFETY: as above.
+unsafe impl Sync for LockedBytes {}
+
+impl LockedBytes {
+    fn layout(room: usize) -> Layout {
+        Layout::from_size_align(room, PAGE).expect("whole pages")
+    }
+
+    /// Pages for so many bytes, all zeros.
+    fn with_room(len: usize) -> LockedBytes {
+        let room = len.next_multiple_of(PAGE).max(PAGE);
+        let layout = LockedBytes::layout(room);
+        // SAFETY: the layout has a size.
+        let Some(pages) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        protect(pages, room);
+        LockedBytes { pages, room, len }
+    }
+
+    /// A copy of bytes, which stay the caller's to clear.
+    pub fn of(bytes: &[u8]) -> LockedBytes {
+        let mut copy = LockedBytes::with_room(bytes.len());
+        copy.copy_from_slice(bytes);
+        copy
+    }
+
+    /// Reads to the end, but at most `most` bytes. The reader keeps no copy where it has no buffer.
+    ///
+    /// # Errors
+    /// The reader's.
+    pub fn read(from: &mut dyn Read, most: usize) -> io::Result<LockedBytes> {
+        let (mut bytes, mut done) = (LockedBytes::with_room(PAGE.min(most)), 0);
+        while done < most {
+            if done == bytes.len {
+                let mut more = LockedBytes::with_room((2 * done).min(most));
+                more[..done].copy_from_slice(&bytes);
+                bytes = more;
+            }
+            match from.read(&mut bytes[done..]) {
+                Ok(0) => break,
+                Ok(len) => done += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bytes.len = done;
+        Ok(bytes)
+    }
+}
+
+impl Deref for LockedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the pages are ours until `drop`, initialised, and `len` is at most `room`.
+        unsafe { std::slice::from_raw_parts(self.pages.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for LockedBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and nobody else has a reference.
+        unsafe { std::slice::from_raw_parts_mut(self.pages.as_ptr(), self.len) }
+    }
+}
+
+impl Clone for LockedBytes {
+    fn clone(&self) -> LockedBytes {
+        LockedBytes::of(self)
+    }
+}
+
+/// Never the bytes.
+impl fmt::Debug for LockedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LockedBytes")
+    }
+}
+
+impl Drop for LockedBytes {
+    fn drop(&mut self) {
+        for index in 0..self.room {
+            // SAFETY: inside of the pages, which are ours.
+            unsafe { self.pages.as_ptr().add(index).write_volatile(0) };
+        }
+        compiler_fence(Ordering::SeqCst);
+        release(self.pages, self.room);
+        // SAFETY: allocated with this layout, and nobody refers to it any more.
+        unsafe { dealloc(self.pages.as_ptr(), LockedBytes::layout(self.room)) };
+    }
 }
 
 #[cfg(test)]
@@ -188,6 +313,22 @@ mod tests {
             assert!(flags.contains(" lo") || !is_locked(), "{flags}");
         }
         assert_eq!(format!("{:?}", keys[7]), "Locked");
+    }
+
+    /// Lengths around a page, read in pieces; each has pages of its own, locked while it lives.
+    #[test]
+    fn secrets_of_any_length_are_locked() {
+        for len in [0, 1, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE + 5] {
+            let bytes: Vec<u8> = (0..len).map(|at| at as u8 | 1).collect();
+            let secret = LockedBytes::read(&mut &bytes[..], 100 << 10).expect("all of it");
+            assert!(*secret == *bytes && *secret.clone() == *bytes, "{len}");
+            let short = LockedBytes::read(&mut &bytes[..], 100).expect("a part");
+            assert_eq!(*short, bytes[..len.min(100)]);
+            let flags = flags(secret.as_ptr());
+            assert!(flags.contains(" dd"), "{flags}");
+            assert!(flags.contains(" lo") || !is_locked(), "{flags}");
+            assert_eq!(format!("{secret:?}"), "LockedBytes");
+        }
     }
 
     #[test]

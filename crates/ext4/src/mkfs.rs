@@ -26,7 +26,7 @@ mod journal;
 mod place;
 mod shape;
 
-pub use shape::{default_journal, default_orphan_file};
+pub use shape::{OrphanFileSize, default_journal, default_orphan_file};
 
 /// Which of the three file systems: a set of default features.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,6 +102,8 @@ pub struct MkfsOptions {
     pub hash_seed: Option<[u8; 16]>,
     /// Bytes of the journal; None for the default of the size.
     pub journal_size: Option<u64>,
+    /// Size of the orphan file; None for the default of the size.
+    pub orphan_file_size: Option<OrphanFileSize>,
     /// The device of the journal, with blocks of the same size. The file system is entered into it
     /// when it is made: [`JournalDevice::enter`](crate::JournalDevice::enter).
     pub external_journal: Option<ExternalJournal>,
@@ -133,6 +135,7 @@ impl Default for MkfsOptions {
             uuid: None,
             hash_seed: None,
             journal_size: None,
+            orphan_file_size: None,
             external_journal: None,
             reserved_percent: 5.0,
             root_owner: (0, 0),
@@ -194,6 +197,9 @@ pub enum MkfsError {
     /// Out of range.
     #[error("inode ratio {0} is not in 1024..=67108864")]
     InodeRatio(u32),
+    /// None, or more than Linux reads.
+    #[error("the orphan file has at least a block and at most 8 MiB")]
+    OrphanFileSize,
     /// The inode tables leave no room.
     #[error("{inodes} inodes do not fit into {blocks} blocks")]
     TooManyInodes {

@@ -9,6 +9,7 @@ mod fast_commit;
 pub(crate) mod fs;
 mod grow;
 mod journal;
+mod old_quota;
 pub mod options;
 mod orphan;
 mod protection;

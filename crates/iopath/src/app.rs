@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use base::Errno;
+use base::{Errno, LockedBytes};
 use block::Queue;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
@@ -12,7 +12,7 @@ use fscrypt::{KeyRing, MasterKey};
 use repair::rescue::Rescued;
 use rt::Cx;
 
-use crate::keys::{self, Secret};
+use crate::keys;
 use crate::mount_arg::MountArg;
 use crate::out::Out;
 use crate::target::Target;
@@ -76,7 +76,7 @@ pub struct Options {
     /// A file with a LUKS volume's key or passphrase; or `-`
     #[arg(long, global = true, value_name = "FILE",
           value_parser = OsStringValueParser::new().try_map(keys::read_secret))]
-    pub key_file: Option<Secret>,
+    pub key_file: Option<LockedBytes>,
     /// The root hash of dm-verity: what does not fit it is not read
     #[arg(long, global = true, value_name = "HEX", value_parser = keys::root_hash)]
     pub root_hash: Option<keys::RootHash>,

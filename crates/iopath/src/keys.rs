@@ -2,18 +2,17 @@
 
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
+use base::LockedBytes;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use fscrypt::MasterKey;
-use zeroize::Zeroizing;
 
 /// The longest key, and one byte more that shows that a file is longer.
-const READ_MAX: u64 = 65;
+const READ_MAX: usize = 65;
 /// Digits of a descriptor in front of a file's name.
 const DESCRIPTOR_DIGITS: usize = 16;
 
@@ -24,8 +23,8 @@ const DESCRIPTOR_DIGITS: usize = 16;
 /// The file cannot be read or holds no key.
 pub fn read(word: OsString) -> Result<MasterKey, Box<dyn Error + Send + Sync>> {
     let (descriptor, file) = split(word.as_bytes());
-    let mut bytes = bytes_of(OsStr::from_bytes(file), READ_MAX)?;
-    let key = MasterKey::new(std::mem::take(&mut *bytes))?;
+    let bytes = bytes_of(OsStr::from_bytes(file), READ_MAX)?;
+    let key = MasterKey::new(bytes.to_vec())?;
     Ok(match descriptor {
         Some(descriptor) => key.with_descriptor(descriptor),
         None => key,
@@ -33,57 +32,35 @@ pub fn read(word: OsString) -> Result<MasterKey, Box<dyn Error + Send + Sync>> {
 }
 
 /// The longest key file of a LUKS volume, as cryptsetup has it.
-const SECRET_MAX: u64 = 8 << 20;
-
-/// The bytes of a key file. They are cleared when they are dropped, and never printed.
-#[derive(Clone)]
-pub struct Secret(Zeroizing<Vec<u8>>);
-
-impl Secret {
-    /// The bytes.
-    pub fn bytes(&self) -> &Zeroizing<Vec<u8>> {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
-}
+const SECRET_MAX: usize = 8 << 20;
 
 /// What standard input held: it is read once, however often a command line is parsed.
-static STDIN: OnceLock<Secret> = OnceLock::new();
+static STDIN: OnceLock<LockedBytes> = OnceLock::new();
 
 /// The first bytes of a file, at most `most`; of standard input, for `-`, all that any key has.
-fn bytes_of(file: &OsStr, most: u64) -> std::io::Result<Zeroizing<Vec<u8>>> {
-    let is_stdin = file.as_bytes() == b"-";
-    if let (true, Some(known)) = (is_stdin, STDIN.get()) {
-        return Ok(known.bytes().clone());
+fn bytes_of(file: &OsStr, most: usize) -> std::io::Result<LockedBytes> {
+    if file.as_bytes() != b"-" {
+        return LockedBytes::read(&mut File::open(file)?, most);
     }
-    let most = if is_stdin { SECRET_MAX + 1 } else { most };
-    // Room for all of it: a buffer that grows leaves copies behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(most as usize));
-    match is_stdin {
-        true => std::io::stdin().take(most).read_to_end(&mut bytes)?,
-        false => File::open(file)?.take(most).read_to_end(&mut bytes)?,
-    };
-    if is_stdin {
-        let _first = STDIN.set(Secret(bytes.clone()));
+    if let Some(known) = STDIN.get() {
+        return Ok(known.clone());
     }
-    Ok(bytes)
+    // Not through the buffer of `Stdin`, which would keep a copy.
+    let mut stdin = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let bytes = LockedBytes::read(&mut stdin, SECRET_MAX + 1)?;
+    Ok(STDIN.get_or_init(|| bytes).clone())
 }
 
 /// Reads a key file of a LUKS volume: all its bytes, or standard input for `-`.
 ///
 /// # Errors
 /// The file cannot be read, is empty or too long.
-pub fn read_secret(word: OsString) -> Result<Secret, Box<dyn Error + Send + Sync>> {
+pub fn read_secret(word: OsString) -> Result<LockedBytes, Box<dyn Error + Send + Sync>> {
     let bytes = bytes_of(&word, SECRET_MAX + 1)?;
-    match bytes.len() as u64 {
+    match bytes.len() {
         0 => Err("it is empty".into()),
         len if len > SECRET_MAX => Err(format!("it is longer than {SECRET_MAX} bytes").into()),
-        _ => Ok(Secret(bytes)),
+        _ => Ok(bytes),
     }
 }
 

@@ -153,9 +153,23 @@ fn refused(target: &Target, damaged: bool, error: impl fmt::Display) -> anyhow::
 /// # Errors
 /// As [`open`].
 pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ext4>> {
+    mount_ext_with(app, storage, write, |_| ())
+}
+
+/// As [`mount_ext`], with options that are changed.
+///
+/// # Errors
+/// The same.
+pub fn mount_ext_with(
+    app: &mut App,
+    storage: &Storage,
+    write: bool,
+    change: impl FnOnce(&mut ext4::MountOptions),
+) -> Result<Arc<Ext4>> {
     let mut options =
         ext4::MountOptions { keys: app.options.keys(), ..ext4::MountOptions::default() };
     apply_ext(app.options.of_file_system(), &mut options)?;
+    change(&mut options);
     let of_xfs = [BesideWord::Realtime, BesideWord::Log];
     if of_xfs.into_iter().any(|what| app.options.device_beside(what).is_some()) {
         bail!("{}: mount options `rtdev` and `logdev` are for xfs", storage.target);

@@ -107,7 +107,7 @@ pub fn through(
         let image = match found.context(advice)? {
             None => break,
             Some(Found::Luks(header)) => match &app.options.key_file {
-                Some(secret) => volume::luks::unlock(source, &header, secret.bytes())?,
+                Some(secret) => volume::luks::unlock(source, &header, secret)?,
                 None => {
                     opened.closed = Some(Found::Luks(header));
                     break;

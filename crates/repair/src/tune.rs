@@ -12,6 +12,7 @@ use block::Queue;
 use ext4::ExternalJournal;
 use ext4::format::features::{Compat, Incompat, RoCompat};
 use ext4::format::{Geometry, RawSuper};
+use ext4::mkfs::OrphanFileSize;
 use rt::Cx;
 use zerocopy::IntoBytes;
 
@@ -68,6 +69,9 @@ const REWRITTEN: [(&str, bool, bool); 9] = [
     ("resize_inode", false, true),
 ];
 
+/// Words of `-Q` for users, groups and projects.
+const QUOTA_WORDS: [[&str; 2]; 3] = [["usrquota", "usr"], ["grpquota", "grp"], ["prjquota", "prj"]];
+
 /// What is done where errors are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
@@ -116,6 +120,10 @@ pub struct TuneOptions {
     pub inode_size: Option<u32>,
     /// Names of features; `^name` clears.
     pub features: Vec<String>,
+    /// Words of `-Q`: `usrquota`, `grpquota`, `prjquota`; `^` clears. `^quota` overrules them.
+    pub quota: Vec<String>,
+    /// Another size of the orphan file, or that of a new one.
+    pub orphan_file_size: Option<OrphanFileSize>,
     /// Blocks of a new journal; None for those that mke2fs chooses.
     pub journal_bytes: Option<u64>,
     /// The device of a new journal, into which the caller enters the file system afterwards:
@@ -184,7 +192,8 @@ pub fn plan(
     if let Some(uuid) = options.uuid {
         layout.journal_uuid(uuid)?;
     }
-    layout.own_files(quota_kinds(&layout.v.g, &new, options))?;
+    let kinds = quota_kinds(&layout.v.g, &new, options)?;
+    layout.own_files(kinds, options.orphan_file_size)?;
     layout.finish()?;
     ResizePlan::of(layout).map(|plan| plan.layout)
 }
@@ -287,6 +296,14 @@ fn features(raw: &mut RawSuper, g: &Geometry, options: &TuneOptions) -> Result<(
             _ => {}
         }
     }
+    if !options.quota.is_empty() {
+        let [user, group, project] = quota_kinds(g, &features, options)?;
+        features.ro_compat.set(RoCompat::QUOTA, user || group || project);
+        features.ro_compat.set(RoCompat::PROJECT, project);
+    }
+    if options.orphan_file_size.is_some() && !features.compat.contains(Compat::ORPHAN_FILE) {
+        return refuse("without orphan_file there is no such file (-O orphan_file)");
+    }
     let projects = features.ro_compat.contains(RoCompat::PROJECT);
     if projects && g.inode_size < 256 {
         return refuse("project needs inodes of 256 bytes: these have 128");
@@ -320,7 +337,11 @@ fn features(raw: &mut RawSuper, g: &Geometry, options: &TuneOptions) -> Result<(
 }
 
 /// Which of users, groups and projects have a quota file afterwards.
-fn quota_kinds(g: &Geometry, new: &ext4::format::Features, options: &TuneOptions) -> [bool; 3] {
+fn quota_kinds(
+    g: &Geometry,
+    new: &ext4::format::Features,
+    options: &TuneOptions,
+) -> Result<[bool; 3], EditError> {
     let quota = new.ro_compat.contains(RoCompat::QUOTA);
     let projects = quota && new.ro_compat.contains(RoCompat::PROJECT);
     let [mut user, mut group, _] = g.quota_inos.map(|ino| ino != 0 && quota);
@@ -328,7 +349,16 @@ fn quota_kinds(g: &Geometry, new: &ext4::format::Features, options: &TuneOptions
     if quota && named && !g.features.ro_compat.contains(RoCompat::QUOTA) {
         (user, group) = (true, true);
     }
-    [user, group, projects]
+    let mut kinds = [user, group, projects];
+    let none = options.features.iter().any(|word| switch(word) == (true, "quota"));
+    for word in &options.quota {
+        let (clear, name) = switch(word);
+        let Some(kind) = QUOTA_WORDS.iter().position(|words| words.contains(&name)) else {
+            return refuse(format!("{name} is not usrquota, grpquota or prjquota"));
+        };
+        kinds[kind] = !clear && !none;
+    }
+    Ok(kinds)
 }
 
 /// Another UUID.

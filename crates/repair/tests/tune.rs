@@ -9,6 +9,7 @@ use block::Device;
 use device::MemoryDevice;
 use ext4::format::Geometry;
 use ext4::format::features::Compat;
+use ext4::mkfs::OrphanFileSize;
 use repair::tune::{self, OnErrors, Reserved, TuneOptions};
 use repair::volume::EditError;
 use support::{Kind, by_mke2fs, manifest, queue, small_groups};
@@ -75,6 +76,16 @@ fn as_tune2fs(device: &Arc<MemoryDevice>, options: &TuneOptions, words: &[&str])
     args.push(&path);
     judge::run_ok("tune2fs", &args);
     assert_eq!(printed(ours.path()), printed(theirs.path()), "{words:?}");
+    let orphans = [ours.path(), theirs.path()].map(orphan_file);
+    assert_eq!(orphans[0], orphans[1], "{words:?}: the orphan file");
+}
+
+/// Bytes of the orphan file, as debugfs says; None without one.
+fn orphan_file(image: &Path) -> Option<String> {
+    let ino = geometry(&testkit::image::load(image)).orphan_file_ino;
+    let request = format!("stat <{ino}>");
+    let said = (ino != 0).then(|| judge::run_ok("debugfs", &[&"-R", &request, &image]))?;
+    said.split_once("Size: ").map(|(_, rest)| rest.lines().next().unwrap_or_default().to_owned())
 }
 
 /// Goal: every field has the value that tune2fs gives it. Method: all at once, by both.
@@ -229,6 +240,53 @@ fn short_inodes_become_longer() {
         judge::both_e2fsck(file.path()).unwrap_or_else(|text| panic!("{features}: {text}"));
         assert!(manifest(&device).expect("it is mounted") == before, "{features}: a tree");
     }
+}
+
+/// Goal: the words of `-Q`, one kind and several at once. Method: the same by tune2fs.
+#[test]
+fn kinds_of_quota_as_tune2fs_takes_them() {
+    let kinds = |words: &str| TuneOptions {
+        quota: words.split(',').map(String::from).collect(),
+        ..TuneOptions::default()
+    };
+    let device = image("ext4", "");
+    for words in [
+        "usrquota",
+        "grp",
+        "^usrquota",
+        "prjquota",
+        "^grpquota",
+        "^prjquota",
+        "usrquota,^grpquota,prjquota",
+        "^usr,^prj",
+        "usrquota,^usrquota",
+    ] {
+        as_tune2fs(&device, &kinds(words), &["-Q", words]);
+    }
+    as_tune2fs(&device, &feature("quota"), &["-O", "quota"]);
+    let both = TuneOptions { features: vec!["project".into()], ..kinds("^usrquota") };
+    as_tune2fs(&device, &both, &["-Q", "^usrquota", "-O", "project"]);
+    let none = TuneOptions { features: vec!["^quota".into()], ..kinds("usrquota") };
+    as_tune2fs(&device, &none, &["-Q", "usrquota", "-O", "^quota"]);
+    let refused = change(&device, &kinds("users")).expect_err("no such kind");
+    assert!(refused.to_string().contains("usrquota, grpquota or prjquota"), "{refused}");
+}
+
+/// Goal: an orphan file of another size. Method: a new one, and one in place of the one before;
+/// blocks and bytes; tune2fs does the same.
+#[test]
+fn orphan_files_have_the_size_that_is_wanted() {
+    let of = |size| TuneOptions { orphan_file_size: Some(size), ..TuneOptions::default() };
+    let device = image("ext4", "^orphan_file");
+    let first = of(OrphanFileSize::Bytes(40 << 10));
+    change(&device, &first).expect_err("there is none");
+    let first = TuneOptions { features: vec!["orphan_file".into()], ..first };
+    as_tune2fs(&device, &first, &["-O", "orphan_file", "-E", "orphan_file_size=40k"]);
+    for (size, word) in [(OrphanFileSize::Bytes(80 << 10), "80k"), (OrphanFileSize::Blocks(3), "3")]
+    {
+        as_tune2fs(&device, &of(size), &["-E", &format!("orphan_file_size={word}")]);
+    }
+    change(&device, &of(OrphanFileSize::Blocks(9000))).expect_err("more than 8 MiB");
 }
 
 /// Goal: the orphan file comes and goes. Method: with checksums and without.

@@ -46,7 +46,7 @@ pub(super) fn recognise(source: &dyn Source) -> Result<Option<Header>, Error> {
 pub fn unlock(
     lower: Arc<dyn Target>,
     header: &Header,
-    secret: &Zeroizing<Vec<u8>>,
+    secret: &[u8],
 ) -> Result<Arc<dyn Image>, Error> {
     let subject = Subject { name: lower.name().to_owned(), format: header.format() };
     if let Some(obstacle) = &header.obstacle {

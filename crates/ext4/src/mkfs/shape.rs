@@ -86,6 +86,31 @@ pub fn default_orphan_file(blocks: u64) -> u32 {
     }
 }
 
+/// Bytes of the largest orphan file, as mke2fs has it.
+const ORPHAN_FILE_MAX: u64 = 8 << 20;
+
+/// How large the orphan file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OrphanFileSize {
+    /// So many blocks.
+    Blocks(u64),
+    /// So many bytes, rounded down to blocks.
+    Bytes(u64),
+}
+
+impl OrphanFileSize {
+    /// Blocks of this size. None without one, and for more than mke2fs makes.
+    pub fn blocks(self, block_size: u32) -> Option<u32> {
+        let size = u64::from(block_size);
+        let blocks = match self {
+            OrphanFileSize::Blocks(blocks) => blocks,
+            OrphanFileSize::Bytes(bytes) => bytes / size,
+        };
+        let fits = (1..=ORPHAN_FILE_MAX / size).contains(&blocks);
+        fits.then_some(blocks as u32)
+    }
+}
+
 /// The features asked for, checked and completed.
 fn choose_features(options: &MkfsOptions) -> Result<Features, MkfsError> {
     let mut features = options.fstype.default_features();
@@ -290,8 +315,11 @@ impl Shape {
         raw.set_checksum();
         let geometry = Geometry::parse(raw.as_bytes(), 0).expect("mkfs makes a sound superblock");
         let orphan_file = features.compat.contains(Compat::ORPHAN_FILE);
-        let orphan_blocks = if orphan_file { default_orphan_file(blocks) } else { 0 };
-        let orphan_blocks = orphan_blocks.next_multiple_of(ratio);
+        let orphan_blocks = match options.orphan_file_size {
+            _ if !orphan_file => 0,
+            None => default_orphan_file(blocks).next_multiple_of(ratio),
+            Some(size) => size.blocks(block_size).ok_or(MkfsError::OrphanFileSize)?,
+        };
         Ok(Shape { raw, geometry, journal_blocks, fast_commit_blocks, orphan_blocks })
     }
 }

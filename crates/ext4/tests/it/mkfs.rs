@@ -9,7 +9,7 @@ use base::Timespec;
 use device::MemoryDevice;
 use ext4::format::Geometry;
 use ext4::format::casefold::Encoding;
-use ext4::mkfs::{FsType, MkfsError, MkfsOptions, Plan, Surroundings, plan};
+use ext4::mkfs::{FsType, MkfsError, MkfsOptions, OrphanFileSize, Plan, Surroundings, plan};
 use rt::{Runtime, World, WorldConfig};
 use testkit::judge::LoopMount;
 
@@ -54,6 +54,7 @@ struct Case {
     strict: bool,
     inode_size: Option<u32>,
     ratio: Option<u32>,
+    orphan_file: Option<OrphanFileSize>,
     size: u64,
 }
 
@@ -67,6 +68,7 @@ impl Case {
             features: self.features.to_string(),
             inode_size: self.inode_size,
             inode_ratio: self.ratio,
+            orphan_file_size: self.orphan_file,
             encoding: self.strict.then_some(Encoding { strict: true }),
             label: "grid".to_string(),
             ..MkfsOptions::default()
@@ -79,7 +81,12 @@ impl Case {
         let fstype = format!("{:?}", self.fstype).to_lowercase();
         let extended = format!("hash_seed={SEED_TEXT},lazy_itable_init=0,lazy_journal_init=0");
         let strict = if self.strict { ",encoding=utf8-12.1,encoding_flags=strict" } else { "" };
-        let extended = extended + strict;
+        let orphan_file = match self.orphan_file {
+            None => String::new(),
+            Some(OrphanFileSize::Blocks(blocks)) => format!(",orphan_file_size={blocks}"),
+            Some(OrphanFileSize::Bytes(bytes)) => format!(",orphan_file_size={}k", bytes / 1024),
+        };
+        let extended = extended + strict + &orphan_file;
         let size = format!("{}k", self.size / 1024);
         let mut args = vec!["-q", "-F", "-t", &fstype, "-U", UUID_TEXT, "-L", "grid"];
         let block_size = self.block_size.map(|size| size.to_string());
@@ -110,6 +117,7 @@ const EXT4: Case = Case {
     strict: false,
     inode_size: None,
     ratio: None,
+    orphan_file: None,
     size: 0,
 };
 
@@ -193,6 +201,17 @@ fn grid() -> Vec<Case> {
     }
     cases.push(Case { strict: true, ..case(FsType::Ext4, None, "", 64 * MIB) });
     cases.extend(clusters());
+    for (block, features, orphan_file) in [
+        (None, "orphan_file", OrphanFileSize::Blocks(1)),
+        (None, "orphan_file", OrphanFileSize::Blocks(8192)),
+        (Some(4096), "orphan_file", OrphanFileSize::Bytes(43 << 10)),
+        (Some(4096), "^metadata_csum,orphan_file", OrphanFileSize::Bytes(1 << 20)),
+        (Some(4096), "orphan_file,bigalloc", OrphanFileSize::Blocks(100)),
+        (Some(4096), "^orphan_file", OrphanFileSize::Blocks(9)),
+    ] {
+        let base = case(FsType::Ext4, block, features, 200 * MIB);
+        cases.push(Case { orphan_file: Some(orphan_file), ..base });
+    }
     for block_size in [8192, 16384, 32768, 65536] {
         for (size, features) in [(64 * MIB, ""), (600 * MIB, "orphan_file"), (9 * GIB, "")] {
             cases.push(case(FsType::Ext4, Some(block_size), features, size));
@@ -341,6 +360,16 @@ fn impossible_options_are_refused() {
             refused(clusters("bigalloc", size)),
             MkfsError::ClusterSize { size: found, block_size: 1024 } if found == size
         ));
+    }
+    let orphan_file =
+        |size| MkfsOptions { orphan_file_size: Some(size), ..features("orphan_file") };
+    for size in [
+        OrphanFileSize::Blocks(0),
+        OrphanFileSize::Bytes(1000),
+        OrphanFileSize::Blocks(8193),
+        OrphanFileSize::Bytes((8 << 20) + 1024),
+    ] {
+        assert!(matches!(refused(orphan_file(size)), MkfsError::OrphanFileSize), "{size:?}");
     }
     assert!(matches!(refused(features("nonsense")), MkfsError::UnknownFeature(_)));
     assert!(matches!(

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use ext4::format::quota::Form;
 use serde_json::json;
 use vfs::FileSystem;
 use vfs::quota::{Account, Dqblk, Grace, Kind, Limits, Project, Quota};
@@ -423,7 +424,9 @@ fn check(app: &mut App, target: &Target, count: bool) -> Result<ExitCode> {
         bail!("{target}: --count is for old quota files (-o usrquota,grpquota); else: repair");
     }
     let QuotaFindings { wrong, others } = match known {
-        Known::Ext if old => QuotaFindings { wrong: check_old(app, &storage, count)?, others: 0 },
+        Known::Ext if old => {
+            QuotaFindings { wrong: check_old(app, &storage, count, &options)?, others: 0 }
+        }
         Known::Ext => {
             let quota = |rule| matches!(rule, ext4::Rule::QuotaFile | ext4::Rule::QuotaUsage);
             let report = ext4::check(app.cx, &storage.queue, &ext4::CheckOptions::default())?;
@@ -444,9 +447,47 @@ fn check(app: &mut App, target: &Target, count: bool) -> Result<ExitCode> {
     Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(4) })
 }
 
-/// What old quota files say beside what the inodes have; with `count` they are made right.
-fn check_old(app: &mut App, storage: &Storage, count: bool) -> Result<Vec<String>> {
+/// The damage of old quota files; with `count` damaged ones are made anew, with the limits that
+/// could be read.
+fn damage_of_old(
+    app: &mut App,
+    storage: &Storage,
+    count: bool,
+    options: &ext4::MountOptions,
+) -> Result<Vec<String>> {
     let target = &storage.target;
+    let fs = session::mount_ext_with(app, storage, count, |plain| plain.quota_files = [None; 2])?;
+    let mut damaged = Vec::new();
+    for (kind, name) in [Kind::User, Kind::Group].into_iter().zip(options.quota_files) {
+        let Some(name) = name else { continue };
+        let found = fs.old_quota_file(app.cx, kind, name.as_bytes()).map_err(at(target))?;
+        let Some(file) = found else { continue };
+        let Some(damage) = file.damage else { continue };
+        let kept = file.entries.len();
+        damaged.push(format!("{name:?}: damaged: {damage} ({kept} entries could be read)"));
+        if count {
+            let form = file.form.or(options.quota_form).unwrap_or(Form::V1);
+            fs.replace_old_quota_file(app.cx, kind, name.as_bytes(), form, &file.entries)
+                .map_err(at(target))?;
+            app.out.note(format!("{target}: {name:?}: made anew, with {kept} entries' limits"));
+        }
+    }
+    session::close(app, Session::on(target.clone(), fs))?;
+    Ok(damaged)
+}
+
+/// What old quota files say beside what the inodes have; with `count` they are made right.
+fn check_old(
+    app: &mut App,
+    storage: &Storage,
+    count: bool,
+    options: &ext4::MountOptions,
+) -> Result<Vec<String>> {
+    let target = &storage.target;
+    let damaged = damage_of_old(app, storage, count, options)?;
+    if !damaged.is_empty() && !count {
+        return Ok(damaged);
+    }
     let fs = session::mount_ext(app, storage, count)?;
     let mut wrong = Vec::new();
     for kind in fs.quota_kinds() {

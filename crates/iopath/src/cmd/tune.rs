@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use ext4::format::RawSuper;
 use ext4::format::features::Compat;
+use ext4::mkfs::OrphanFileSize;
 use repair::tune as ext;
 use repair::volume::Effort;
 use serde_json::json;
@@ -50,6 +51,12 @@ pub struct Options {
     /// Features to turn on; ext: ^NAME turns one off
     #[arg(short = 'O', value_name = "FEATURES", value_delimiter = ',')]
     features: Vec<String>,
+    /// ext: kinds of quota: usrquota, grpquota, prjquota; ^NAME removes one
+    #[arg(short = 'Q', value_name = "KINDS", value_delimiter = ',')]
+    quota: Vec<String>,
+    /// ext: orphan_file_size=BLOCKS, or bytes with a unit
+    #[arg(short = 'E', value_name = "WORDS", value_parser = orphan_file_size)]
+    extended: Option<OrphanFileSize>,
     /// ext: share of the blocks that only root may use, in percent, 0 to 50
     #[arg(short = 'm', value_name = "PERCENT", conflicts_with = "reserved")]
     percent: Option<f64>,
@@ -161,6 +168,8 @@ impl Options {
             mount_text: self.mount_text.clone(),
             inode_size: self.inode_size,
             features,
+            quota: self.quota.clone(),
+            orphan_file_size: self.extended,
             journal_bytes: self.journal_size.as_ref().and_then(JournalArg::size),
             external_journal: None,
             journal_follows: false,
@@ -259,6 +268,13 @@ fn tune_xfs(
     let wanted = TuneOptions { label, uuid, features: features.collect() };
     let done = xfs::tune::tune(app.cx, &storage.queue, &wanted);
     done.with_context(|| storage.target.to_string())
+}
+
+/// The word of `-E`.
+fn orphan_file_size(word: &str) -> Result<OrphanFileSize, String> {
+    let size = word.strip_prefix("orphan_file_size=");
+    let size = size.ok_or_else(|| format!("{word} is not orphan_file_size=SIZE"))?;
+    super::mkfs::orphan_file_size(size).map_err(|error| error.to_string())
 }
 
 /// Seconds of a time as tune2fs takes it: days, or a number with d, w or m (30 days).

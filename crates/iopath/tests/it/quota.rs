@@ -72,6 +72,27 @@ fn old_files_are_shown_and_counted() {
     ok(place, "quota check --count -o usrquota disk.img");
     assert_eq!(ok(place, "quota check -o usrquota disk.img"), "");
     testkit::judge::e2fsck(&image).unwrap_or_else(|message| panic!("{message}"));
+    // A damaged tree, then a damaged header. The limits of what can be read are kept.
+    ok(place, "quota set -o usrquota --kind user --id 70000 --inode-hard 9 disk.img");
+    for (at, what, kept) in [(1024 + 4, "block", 2), (0, "magic", 0)] {
+        let old = place.join("aquota.user");
+        ok(place, "cp disk.img:/aquota.user .");
+        let mut bytes = std::fs::read(&old).expect("the file");
+        bytes[at..at + 4].copy_from_slice(&0x7fff_ffff_u32.to_le_bytes());
+        std::fs::write(&old, bytes).expect("written");
+        ok(place, "cp aquota.user disk.img:/");
+        refused(place, "quota check -o usrquota disk.img", 4, "aquota.user: damaged");
+        refused(place, "quota check -o usrquota disk.img", 4, what);
+        ok(place, "quota check --count -o usrquota disk.img");
+        assert_eq!(ok(place, "quota check -o usrquota disk.img"), "");
+        let report = ok(place, "quota report -o usrquota disk.img");
+        let line = report.lines().find(|line| line.starts_with("#1000 ")).expect("an account");
+        assert_eq!(line.contains(" 100 "), kept > 0, "{report}");
+        let mounted = testkit::judge::LoopMount::new(&image, "ext4", "usrquota").expect("mounted");
+        let theirs = testkit::judge::run_ok("repquota", &[&"-un", &mounted.path()]);
+        assert!(theirs.lines().any(|line| line.starts_with("#1000")), "{theirs}");
+    }
+    testkit::judge::e2fsck(&image).unwrap_or_else(|message| panic!("{message}"));
 }
 
 /// Goal: the same words on XFS, which counts from the mount on that asks for it.

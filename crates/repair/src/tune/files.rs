@@ -10,22 +10,27 @@ use ext4::format::quota::{self, Dqblk, Kind};
 use ext4::format::super_block::{QUOTA_INOS, RESIZE_INO};
 use ext4::format::xattr::{self, XattrArea};
 use ext4::format::{FileKind, InodeFlags, InodeValues, orphan};
+use ext4::mkfs::OrphanFileSize;
 
 use crate::map_build;
 use crate::resize::place::Relayout;
 use crate::resize::walk::Nodes;
-use crate::volume::{EditError, corrupt};
+use crate::volume::{EditError, corrupt, refuse};
 
 /// The quota files that are not there yet, what their accounts say, and where they lie.
 type Accounts = [BTreeMap<u32, Dqblk>; 3];
 
 impl Relayout<'_> {
-    /// Makes and removes the orphan file as the new features have it, and the quota files: `quota`
-    /// says which of users, groups and projects have one.
+    /// Makes and removes the orphan file as the new features have it, of this size where one is
+    /// given, and the quota files: `quota` says which of users, groups and projects have one.
     ///
     /// # Errors
     /// Damage; no room.
-    pub fn own_files(&mut self, quota: [bool; 3]) -> Result<(), EditError> {
+    pub fn own_files(
+        &mut self,
+        quota: [bool; 3],
+        orphan_file: Option<OrphanFileSize>,
+    ) -> Result<(), EditError> {
         let (old, new) = (self.v.g.features, self.raw.features());
         let had = old.compat.contains(Compat::ORPHAN_FILE);
         match (had, new.compat.contains(Compat::ORPHAN_FILE)) {
@@ -33,7 +38,11 @@ impl Relayout<'_> {
                 self.drop_file(self.v.g.orphan_file_ino)?;
                 self.raw.s_orphan_file_inum.set(0);
             }
-            (false, true) => self.make_orphan_file()?,
+            (true, true) if orphan_file.is_some() => {
+                self.drop_file(self.v.g.orphan_file_ino)?;
+                self.make_orphan_file(orphan_file)?;
+            }
+            (false, true) => self.make_orphan_file(orphan_file)?,
             _ => {}
         }
         self.quota_files(quota)
@@ -142,8 +151,14 @@ impl Relayout<'_> {
         Ok(ino)
     }
 
-    fn make_orphan_file(&mut self) -> Result<(), EditError> {
-        let len = u64::from(ext4::mkfs::default_orphan_file(self.g.blocks_count));
+    fn make_orphan_file(&mut self, size: Option<OrphanFileSize>) -> Result<(), EditError> {
+        let len = match size {
+            None => Some(ext4::mkfs::default_orphan_file(self.g.blocks_count)),
+            Some(size) => size.blocks(self.g.block_size),
+        };
+        let Some(len) = len.map(u64::from) else {
+            return refuse("the orphan file has at least a block and at most 8 MiB");
+        };
         let runs = self.take_runs(len, "the orphan file")?;
         let ino = self.new_number()?;
         let seed = self.seed(ino, 0);
