@@ -5,7 +5,7 @@
 //!
 //! A [`Locked`] owns one slot: memory of its size class that no other value has, aligned to the
 //! class. Slots are cut from arenas of [`ARENA`] bytes, which are never given back; free slots wait
-//! in a list for each class, full of zeros. A [`LockedBytes`] owns whole pages, which it gives back.
+//! in a list for each class, full of zeros. A [`LockedBytes`] owns whole pages and gives them back.
 //! Tested below.
 //!
 //! Keys have arenas of their own, since mlock(2) and munlock(2) work on whole pages. Arenas that

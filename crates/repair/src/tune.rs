@@ -301,9 +301,6 @@ fn features(raw: &mut RawSuper, g: &Geometry, options: &TuneOptions) -> Result<(
         features.ro_compat.set(RoCompat::QUOTA, user || group || project);
         features.ro_compat.set(RoCompat::PROJECT, project);
     }
-    if options.orphan_file_size.is_some() && !features.compat.contains(Compat::ORPHAN_FILE) {
-        return refuse("without orphan_file there is no such file (-O orphan_file)");
-    }
     let projects = features.ro_compat.contains(RoCompat::PROJECT);
     if projects && g.inode_size < 256 {
         return refuse("project needs inodes of 256 bytes: these have 128");

@@ -145,6 +145,23 @@ fn clusters() -> Vec<Case> {
     cases
 }
 
+/// Orphan files of other sizes.
+fn orphan_files() -> Vec<Case> {
+    [
+        (None, "orphan_file", OrphanFileSize::Blocks(1)),
+        (None, "orphan_file", OrphanFileSize::Blocks(8192)),
+        (Some(4096), "orphan_file", OrphanFileSize::Bytes(43 << 10)),
+        (Some(4096), "^metadata_csum,orphan_file", OrphanFileSize::Bytes(1 << 20)),
+        (Some(4096), "orphan_file,bigalloc", OrphanFileSize::Blocks(100)),
+        (Some(4096), "^orphan_file", OrphanFileSize::Blocks(9)),
+    ]
+    .map(|(block_size, features, orphan_file)| {
+        let orphan_file = Some(orphan_file);
+        Case { block_size, features, orphan_file, size: 200 * MIB, ..EXT4 }
+    })
+    .to_vec()
+}
+
 fn grid() -> Vec<Case> {
     let types = [FsType::Ext2, FsType::Ext3, FsType::Ext4];
     let mut cases = Vec::new();
@@ -200,18 +217,7 @@ fn grid() -> Vec<Case> {
         cases.push(Case { inode_size: Some(inode_size), ratio: Some(ratio), ..base });
     }
     cases.push(Case { strict: true, ..case(FsType::Ext4, None, "", 64 * MIB) });
-    cases.extend(clusters());
-    for (block, features, orphan_file) in [
-        (None, "orphan_file", OrphanFileSize::Blocks(1)),
-        (None, "orphan_file", OrphanFileSize::Blocks(8192)),
-        (Some(4096), "orphan_file", OrphanFileSize::Bytes(43 << 10)),
-        (Some(4096), "^metadata_csum,orphan_file", OrphanFileSize::Bytes(1 << 20)),
-        (Some(4096), "orphan_file,bigalloc", OrphanFileSize::Blocks(100)),
-        (Some(4096), "^orphan_file", OrphanFileSize::Blocks(9)),
-    ] {
-        let base = case(FsType::Ext4, block, features, 200 * MIB);
-        cases.push(Case { orphan_file: Some(orphan_file), ..base });
-    }
+    cases.extend(clusters().into_iter().chain(orphan_files()));
     for block_size in [8192, 16384, 32768, 65536] {
         for (size, features) in [(64 * MIB, ""), (600 * MIB, "orphan_file"), (9 * GIB, "")] {
             cases.push(case(FsType::Ext4, Some(block_size), features, size));

@@ -33,7 +33,11 @@ impl Relayout<'_> {
     ) -> Result<(), EditError> {
         let (old, new) = (self.v.g.features, self.raw.features());
         let had = old.compat.contains(Compat::ORPHAN_FILE);
-        match (had, new.compat.contains(Compat::ORPHAN_FILE)) {
+        let has = new.compat.contains(Compat::ORPHAN_FILE);
+        if orphan_file.is_some() && !has {
+            return refuse("without orphan_file there is no such file (-O orphan_file)");
+        }
+        match (had, has) {
             (true, false) => {
                 self.drop_file(self.v.g.orphan_file_ino)?;
                 self.raw.s_orphan_file_inum.set(0);
