@@ -6,7 +6,6 @@
 pub(crate) mod copies;
 mod fs;
 mod geometry;
-mod grow;
 mod quota;
 mod realtime;
 pub mod recovery;

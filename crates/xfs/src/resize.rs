@@ -4,7 +4,8 @@
 //! it, which hold nothing. A power cut before the transaction is in the log leaves the old size,
 //! one after it the new one.
 
-pub(crate) mod grow;
+mod grow;
+mod mounted;
 
 use std::sync::Arc;
 

@@ -3,15 +3,15 @@
 use base::Errno;
 use rt::Cx;
 
-use super::MountError;
+use super::{ResizeError, grow};
 use crate::Xfs;
 use crate::error::Fault;
-use crate::resize::{ResizeError, grow};
+use crate::mount::MountError;
 
 impl Xfs {
     /// Grows to so many blocks: see [`vfs::FileSystem::grow`]. What lies in the realtime section or
     /// on a log's device keeps its size.
-    pub(super) fn grow_mounted(&self, cx: &mut Cx, blocks: u64) -> Result<(), Errno> {
+    pub(crate) fn grow_mounted(&self, cx: &mut Cx, blocks: u64) -> Result<(), Errno> {
         let _alone = self.growing.lock(cx);
         let writer = self.writer()?;
         let geometry = self.geometry();
