@@ -6,9 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ext4::format::casefold::Encoding;
 use ext4::format::features::{Compat, Incompat};
-use ext4::mkfs::OrphanFileSize;
 use ext4::{FsType, MkfsOptions, MkfsReport};
 use serde_json::{Value, json};
 
@@ -21,6 +19,10 @@ use crate::target::{Target, TargetPath};
 use crate::text;
 use crate::{recognise, remains};
 use xfs::mount::options::BesideDevice;
+
+mod extended;
+
+pub use extended::orphan_file_size;
 
 /// Make an ext2, ext3, ext4 or XFS file system
 #[derive(Args)]
@@ -61,8 +63,8 @@ pub struct Options {
     /// file system
     #[arg(short = 'O', value_name = "FEATURES", default_value = "", hide_default_value = true)]
     features: String,
-    /// encoding=utf8 or utf8-12.1 for the feature casefold, encoding_flags=strict;
-    /// orphan_file_size=BLOCKS, or bytes with a unit
+    /// encoding=utf8 or utf8-12.1 for the feature casefold, encoding_flags=strict,
+    /// orphan_file_size=, hash_seed=, root_owner=, root_perms=
     #[arg(short = 'E', value_name = "WORDS")]
     extended: Vec<String>,
     /// Bytes of a block: 1024 to 65536; for xfs also size=BYTES
@@ -371,8 +373,7 @@ fn ext_options(options: &Options, kind: FsType, uuid: Option<[u8; 16]>) -> Resul
             bail!("-{letter} is an option for xfs only");
         }
     }
-    let (encoding, orphan_file_size) = extended(options)?;
-    Ok(MkfsOptions {
+    let mut made = MkfsOptions {
         fstype: kind,
         block_size: number('b', &options.block_size)?,
         cluster_size: options.cluster_size.map(u32::try_from).transpose().context("-C")?,
@@ -380,44 +381,14 @@ fn ext_options(options: &Options, kind: FsType, uuid: Option<[u8; 16]>) -> Resul
         inode_ratio: number('i', &options.inode_ratio)?,
         inodes_count: options.inodes,
         features: options.features.clone(),
-        encoding,
-        orphan_file_size,
         label: options.label.clone(),
         uuid,
         journal_size: options.journal.as_ref().and_then(JournalArg::size),
         reserved_percent: number('m', &options.reserved)?.unwrap_or(5.0),
         ..MkfsOptions::default()
-    })
-}
-
-/// What the words of `-E` say: how names are encoded, and the size of the orphan file.
-fn extended(options: &Options) -> Result<(Option<Encoding>, Option<OrphanFileSize>)> {
-    let (mut found, mut orphan_file) = (None, None);
-    for word in options.extended.iter().flat_map(|words| words.split(',')) {
-        match word.split_once('=') {
-            Some(("encoding", "utf8" | "utf8-12.1")) => {
-                found.get_or_insert(Encoding::default());
-            }
-            Some(("encoding", other)) => bail!("-E {word}: {other} is not utf8 or utf8-12.1"),
-            Some(("encoding_flags", "strict")) => found = Some(Encoding { strict: true }),
-            Some(("encoding_flags", other)) => bail!("-E {word}: {other} is not strict"),
-            Some(("orphan_file_size", size)) => orphan_file = Some(orphan_file_size(size)?),
-            _ => bail!("-E {word}: not encoding=utf8, encoding_flags=strict or orphan_file_size="),
-        }
-    }
-    Ok((found, orphan_file))
-}
-
-/// The size of an orphan file as mke2fs takes it: a number of blocks, or bytes with a unit.
-///
-/// # Errors
-/// A sentence.
-pub fn orphan_file_size(word: &str) -> Result<OrphanFileSize> {
-    let size = text::parse_size(word).map_err(anyhow::Error::msg)?;
-    Ok(match word.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => OrphanFileSize::Blocks(size),
-        false => OrphanFileSize::Bytes(size),
-    })
+    };
+    extended::apply(&options.extended, &mut made)?;
+    Ok(made)
 }
 
 fn xfs_options(app: &App, options: &Options, uuid: Option<[u8; 16]>) -> Result<xfs::MkfsOptions> {

@@ -34,3 +34,45 @@ fn fields_features_and_undo() {
     let text = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(!failed.status.success() && text.contains("bigalloc cannot be set"), "{text}");
 }
+
+/// Goal: the words of `mkfs -E` do what those of mke2fs do, and `tune -Q` and `-E` what those of
+/// tune2fs. Method: the same image by both; the words that one of them does not know are refused.
+#[test]
+fn words_of_mke2fs_and_tune2fs() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    let [ours, theirs] = ["ours.img", "theirs.img"].map(|name| place.join(name));
+    let seed = "a1a2a3a4-a5a6-47a8-89aa-abacadaeafa0";
+    let words = format!("hash_seed={seed},root_owner=7:8,orphan_file_size=16k,nodiscard");
+    let mkfs = format!("mkfs -q -t ext4 -b 1024 -O orphan_file -E {words}");
+    ok(place, &format!("{mkfs},root_perms=0710 --size 24M ours.img"));
+    let args = ["-t", "ext4", "-b", "1024", "-O", "orphan_file", "-E", &words];
+    judge::mke2fs(&theirs, 24 << 20, &args);
+    ok(place, "tune -Q usrquota,prjquota -E orphan_file_size=24k ours.img");
+    let tuned: [&dyn AsRef<std::ffi::OsStr>; 5] =
+        [&"-Q", &"usrquota,prjquota", &"-E", &"orphan_file_size=24k", &theirs];
+    judge::run_ok("tune2fs", &tuned);
+    let facts = |path: &std::path::PathBuf| {
+        judge::e2fsck(path).unwrap_or_else(|text| panic!("{text}"));
+        let head = judge::run_ok("dumpe2fs", &[&"-h", path]);
+        let wanted = ["Directory Hash Seed", "Orphan", "User quota", "Project quota", "features"];
+        let head: Vec<String> = head
+            .lines()
+            .filter(|line| wanted.iter().any(|word| line.contains(word)))
+            .map(str::to_owned)
+            .collect();
+        let inode = |number: &str| judge::run_ok("debugfs", &[&"-R", &number, path]);
+        let owner =
+            inode("stat <2>").lines().find(|line| line.contains("User:")).map(str::to_owned);
+        let orphans = inode("stat <12>");
+        (head, owner, orphans.lines().find(|line| line.contains("Size:")).map(str::to_owned))
+    };
+    let (found, wanted) = (facts(&ours), facts(&theirs));
+    assert_eq!(found, wanted);
+    assert!(found.0.iter().any(|line| line.ends_with(seed)), "{found:?}");
+    assert!(judge::run_ok("debugfs", &[&"-R", &"stat <2>", &ours]).contains("Mode:  0710"));
+    for line in ["mkfs -E stride=4 --size 24M x.img", "mkfs -E root_owner=7 --size 24M x.img"] {
+        let text = String::from_utf8_lossy(&iopath(place, line).stderr).into_owned();
+        assert!(text.contains("-E "), "{line}: {text}");
+    }
+}
