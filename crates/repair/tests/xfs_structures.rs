@@ -547,3 +547,22 @@ fn a_log_is_replayed_around_what_is_gone() {
         assert_eq!((entry.mode, before.get(path)), (0o640, Some(entry)), "{path:?}");
     }
 }
+
+/// The first block of a clean log is gone: the newest xfs_repair takes the log for none. Nothing is
+/// lost, so the log is made empty anew.
+#[test]
+fn the_first_block_of_a_clean_log_comes_back() {
+    for name in ["xfs-4k", "xfs-rmap-4k"] {
+        let base = kind(name).image();
+        let before = manifest(&base).expect("sound");
+        let g = xfs_support::geometry(&base.snapshot()).expect("sound");
+        for byte in [0u8, 0x5a] {
+            let device = Arc::new(base.fork());
+            device.write_at(g.sector(g.log_start).bytes(), &[byte; 300]);
+            let (plan, after) = repaired(&device);
+            assert_eq!(plan.is_safe(), byte != 0, "{name}: {:#?}", plan.findings);
+            assert_eq!(plan.findings[0].rule, "log-start", "{name}, {byte}");
+            assert_eq!(differences(&before, &after), [""; 0], "{name}, {byte}");
+        }
+    }
+}

@@ -24,7 +24,7 @@ use crate::error::{Fault, XfsError};
 use crate::format::features::Beside;
 use crate::format::record::Rmap;
 use crate::format::{Access, At, Geometry, RawSuper};
-use crate::log::{BesideDevice, LogError, recovery};
+use crate::log::{BesideDevice, LogError, LogGeometry, recovery};
 use crate::mount::recovery::recover_in_memory;
 use crate::mount::{self, MountError};
 
@@ -249,6 +249,9 @@ fn begin(
         let missing = geometry.log_start.0 == 0 && log.is_none();
         let records = log.map_or(queue, |device| &device.0);
         if missing || recovery::is_clean(cx, records, &geometry)? {
+            if !missing {
+                start_of_log(cx, records, &geometry, findings)?;
+            }
             return Ok(Some((queue.clone(), raw, geometry)));
         }
         let text = "the log holds changes that are not on the disk: replay it first";
@@ -256,7 +259,13 @@ fn begin(
         return Ok(None);
     }
     match recover_in_memory(cx, queue, &geometry, log) {
-        Ok(None) => Ok(Some((queue.clone(), raw, geometry))),
+        Ok(None) => {
+            if geometry.log_start.0 != 0 || log.is_some() {
+                let records = log.map_or(queue, |device| &device.0);
+                start_of_log(cx, records, &geometry, findings)?;
+            }
+            Ok(Some((queue.clone(), raw, geometry)))
+        }
         Ok(Some((over, replayed))) => {
             findings.add(Rule::LogReplayed, At::Log(0), format!("into memory: {replayed}"));
             let again = read_super(cx, &over, findings)?;
@@ -269,6 +278,21 @@ fn begin(
             Ok(None)
         }
     }
+}
+
+/// The first block of a clean log.
+fn start_of_log(
+    cx: &mut Cx,
+    records: &Arc<Queue>,
+    geometry: &Geometry,
+    findings: &mut Findings,
+) -> Result<(), DeviceError> {
+    match recovery::starts_whole(cx, records, LogGeometry::of(geometry)) {
+        Ok(true) => (),
+        Err(XfsError::Device(error) | XfsError::Log(LogError::Device(error))) => return Err(error),
+        _ => findings.add(Rule::LogStart, At::Log(0), "is of no cycle that follows on the last"),
+    }
+    Ok(())
 }
 
 /// The roots, and the other inodes that need no name.

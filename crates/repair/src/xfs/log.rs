@@ -1,6 +1,8 @@
 //! The log: recovered into the plan, as a mount would.
 
-use block::DeviceError;
+use std::sync::Arc;
+
+use block::{DeviceError, Queue};
 use xfs::Rule;
 use xfs::XfsError;
 use xfs::format::At;
@@ -81,8 +83,9 @@ impl Fs<'_> {
     fn replay(&mut self) -> Result<(), RepairError> {
         let (overlay, queue) = self.view.overlay()?;
         let found = recovery::find(self.view.cx(), &queue, LogGeometry::of(&self.g));
-        if found.map_err(hopeless)?.clean {
-            return Ok(());
+        let found = found.map_err(hopeless)?;
+        if found.clean {
+            return self.first_block_of_log(&queue, found.head.previous > 0);
         }
         let report = xfs::recover(self.view.cx(), &queue).map_err(hopeless)?;
         self.view.absorb(&overlay)?;
@@ -92,6 +95,22 @@ impl Fs<'_> {
             "was not unmounted",
             &format!("replay: {report}"),
         ));
+        Ok(())
+    }
+
+    /// A log whose first block is damaged is made empty anew; it is clean if its end was `found`.
+    fn first_block_of_log(&mut self, queue: &Arc<Queue>, found: bool) -> Result<(), RepairError> {
+        let geometry = LogGeometry::of(&self.g);
+        if recovery::starts_whole(self.view.cx(), queue, geometry).map_err(hopeless)? {
+            return Ok(());
+        }
+        self.log_emptied = true;
+        self.empty_log(1);
+        let (rule, at, action) = (Rule::LogStart, At::Log(0), "make the log empty");
+        self.note(match found {
+            true => safe(rule, at, "is damaged; the log holds nothing", action),
+            false => lossy(rule, at, "is zeroed", action, "changes that it held, if any"),
+        });
         Ok(())
     }
 

@@ -15,6 +15,8 @@ vfs::check_rules! {
     LogDirty = "log-dirty",
     /// The log had to be recovered, in memory; the next mount does it on the disk.
     LogReplayed = "log-replayed",
+    /// The first block of the log follows on its last one.
+    LogStart = "log-start",
     /// Every block of metadata has its checksum.
     Checksum = "checksum",
     /// Every block of metadata says its kind, place, owner and file system.

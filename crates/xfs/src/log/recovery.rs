@@ -45,7 +45,7 @@ use crate::log::BesideDevice;
 use crate::trans::intent::Work;
 
 pub(crate) use head::is_clean;
-pub use head::{FoundHead, find};
+pub use head::{FoundHead, find, starts_whole};
 pub use intent::Unfinished;
 pub use report::RecoveryReport;
 

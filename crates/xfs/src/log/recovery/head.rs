@@ -81,6 +81,22 @@ pub(crate) fn is_clean(
     }
 }
 
+/// Was the first block written in the cycle of the last one, or in the one behind it; and if it
+/// was never written, were those behind it not, either? A log where it was not may still have an
+/// end, but xfs_repair takes it for none. May park.
+///
+/// # Errors
+/// The device failed.
+pub fn starts_whole(cx: &mut Cx, queue: &Arc<Queue>, geometry: LogGeometry) -> Result<bool> {
+    let mut ring = Ring { queue: queue.clone(), geometry };
+    let (first, last) = (ring.cycle(cx, 0)?, ring.cycle(cx, geometry.blocks - 1)?);
+    if first == 0 && last == 0 {
+        let page = ring.blocks(cx, 0, CHUNK.min(geometry.blocks))?;
+        return Ok(page.chunks_exact(LOG_BLOCK).all(|block| cycle_of(block) == 0));
+    }
+    Ok(first == last || first.checked_sub(1) == Some(last))
+}
+
 /// The tail must lie before the record that names it (or be that record) within one turn.
 fn check_tail(geometry: &LogGeometry, lsn: Lsn, tail: Lsn, head: Lsn) -> Result<()> {
     let inside = tail.block < geometry.blocks && tail.cycle > 0 && tail <= lsn;
