@@ -314,7 +314,9 @@ fn what_was_removed_from_xfs_is_listed_and_copied_out() {
     }
     sh("chmod 640 kept/name-7 && ln -s ../name-1 kept/deep/link");
     mounted("cp -a kept $mnt/tree && echo stays > $mnt/other");
-    mounted("rm -r $mnt/tree");
+    // Below a directory that stays, and lies in its inode.
+    mounted("mkdir $mnt/home && cp -a kept/deep $mnt/home/deep");
+    mounted("rm -r $mnt/tree $mnt/home/deep");
     let before = testkit::image::read(&place.join("disk.img"));
     let (list, _) = run(place, "undelete disk.img", 0);
     let named = list.lines().filter(|line| line.contains("/tree/")).count();
@@ -322,7 +324,9 @@ fn what_was_removed_from_xfs_is_listed_and_copied_out() {
     assert!(list.lines().all(|line| line.starts_with("100% ")), "{list}");
     run(place, "undelete disk.img --to back /tree", 0);
     assert!(before == testkit::image::read(&place.join("disk.img")), "it was written");
-    sh("diff -r --no-dereference kept back/tree
+    run(place, "undelete disk.img --to back /home/deep", 0);
+    sh("diff -r --no-dereference kept/deep back/home/deep
+        diff -r --no-dereference kept back/tree
         test $(stat -c %a%Y back/tree/name-7) = $(stat -c %a%Y kept/name-7)");
     // An empty log knows nothing: of freed inodes the size is that of their blocks.
     sh("start=$(xfs_db -r -c 'sb 0' -c 'print logstart' disk.img | sed 's/.*= //')

@@ -1,18 +1,19 @@
 //! Names that were removed: in what directories do not use any more, and in the blocks of removed
 //! directories, which lie in free space.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::Ino;
 use block::DeviceError;
 use xfs::format::dir::{DataBlock, FREE_TAG, FileType, Item, SPACES, entry_size};
 use xfs::format::dir_sf::Shortform;
+use xfs::format::inode::{ForkFormat, fork_ranges};
 use xfs::format::{AgBlock, At, verifier};
 
 use super::{Freed, Fs, directory_kind};
 use crate::undelete::Known;
 
-/// The names of freed inodes.
+/// The names of freed inodes, and of the directories in use that lead to them.
 pub type Names = BTreeMap<u64, (Known, FileType)>;
 
 /// The number of an inode as a removed entry still has it.
@@ -36,12 +37,16 @@ impl Fs<'_> {
         freed.keys().for_each(|&ino| {
             lower.insert(ino as u32, ino);
         });
-        let mut found =
-            Finder { freed, lower, names: Names::new(), ftype: self.g.features.ftype() };
+        let all = self.inodes.iter().filter(|(_, inode)| inode.core.file_type() == 0x4000);
+        let dirs: BTreeSet<u64> = all.map(|(&ino, _)| ino).collect();
+        let (names, ftype) = (Names::new(), self.g.features.ftype());
+        let mut found = Finder { freed, dirs, lower, names, ftype };
         // Directories in use know best where their names belong.
         for block in self.blocks_in_use() {
             self.look(block, &mut found)?;
         }
+        self.look_into_inodes(&mut found)?;
+        found.dirs.clear();
         for block in removed {
             self.look(block, &mut found)?;
         }
@@ -54,6 +59,26 @@ impl Fs<'_> {
             }
         }
         Ok(found.names)
+    }
+
+    /// Takes the names in directories in use that lie in their inodes.
+    fn look_into_inodes(&mut self, found: &mut Finder<'_>) -> Result<(), DeviceError> {
+        for ino in found.dirs.iter().copied().collect::<Vec<u64>>() {
+            let core = &self.inodes[&ino].core;
+            if core.format != ForkFormat::Local {
+                continue;
+            }
+            let (forkoff, size) = (core.forkoff, core.size as usize);
+            let slot = self.slot(Ino(ino))?;
+            let fork = &slot[fork_ranges(forkoff, slot.len()).0];
+            let bytes = &fork[..size.min(fork.len())];
+            if let Ok(local) = Shortform::parse(bytes, &self.g.features, At::Inode(Ino(ino))) {
+                for entry in local.entries() {
+                    found.directory(entry.ino.0, entry.name, ino);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The data blocks of directories in use.
@@ -97,6 +122,8 @@ impl Fs<'_> {
 /// Collects names.
 struct Finder<'a> {
     freed: &'a BTreeMap<u64, Freed>,
+    /// Directories in use, while those are read.
+    dirs: BTreeSet<u64>,
     /// Freed inodes by the lower half of their numbers.
     lower: BTreeMap<u32, u64>,
     names: Names,
@@ -112,6 +139,7 @@ impl Finder<'_> {
                 // In a removed directory's block all names may still be there.
                 Item::Entry { ino: Ino(ino), name, file_type, .. } => {
                     self.take(Number::Whole(ino), name, file_type, owner);
+                    self.directory(ino, name, owner);
                 }
                 Item::Unused { offset, len } => self.unused(data, offset..offset + len, owner),
             }
@@ -145,6 +173,14 @@ impl Finder<'_> {
                 continue;
             };
             at = if self.take(number, name, kind, owner) { next } else { at + 8 };
+        }
+    }
+
+    /// Takes a name, if it is one of a directory in use.
+    fn directory(&mut self, ino: u64, name: &[u8], dir: u64) {
+        if self.dirs.contains(&ino) && name != b"." && name != b".." {
+            let known = Known { dir, name: name.to_vec() };
+            self.names.entry(ino).or_insert((known, FileType::Directory));
         }
     }
 
