@@ -102,6 +102,8 @@ pub struct Fs<'a> {
     mmp_marked: bool,
     /// The round found an inode that it had not read: the next one reads it.
     again: bool,
+    /// Checksums that were tried to find whose inode lies in a slot.
+    tries: u64,
     /// Maps are of removed inodes: nodes that are empty by now are read as they were.
     of_deleted: bool,
 }

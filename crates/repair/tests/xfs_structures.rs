@@ -566,3 +566,46 @@ fn the_first_block_of_a_clean_log_comes_back() {
         }
     }
 }
+
+/// The number of an inode in an entry is damaged, below a right checksum or a wrong one. The name
+/// can be read, and one inode that looks alike lacks a name: it gets that one.
+#[test]
+fn a_name_with_a_damaged_number_is_kept() {
+    for name in ["xfs-4k", "xfs-1k"] {
+        let (base, _) = kind(name).image_with(|cx, fs| {
+            let dir = mkdir(cx, fs, fs.root(), "dir");
+            for n in 0..60u64 {
+                let ino = create(cx, fs, dir, &format!("name-{n:02}"));
+                write(cx, fs, ino, n, 0, 3000);
+            }
+            mkdir(cx, fs, dir, "directory");
+        });
+        let before = manifest(&base).expect("sound");
+        let image = base.snapshot();
+        let g = xfs_support::geometry(&image).expect("sound");
+        let size = g.block_size as usize;
+        for wanted in ["name-33", "directory"] {
+            let pattern = [&[wanted.len() as u8][..], wanted.as_bytes()].concat();
+            let len = g.dir_block_size as usize;
+            let mut places = (0..image.len() - len).step_by(size).filter_map(|at| {
+                let block = &image[at..at + len];
+                let kind = Block::recognise(block)?;
+                let found = block.windows(pattern.len()).position(|part| part == pattern)?;
+                matches!(kind, Block::DirBlock | Block::DirData).then_some((at, kind, found - 8))
+            });
+            let (at, kind, entry) = places.next_back().expect("a block with the name");
+            for sound in [false, true] {
+                let device = Arc::new(base.fork());
+                let mut block = image[at..at + len].to_vec();
+                (block[entry + 6], block[entry + 7]) = (0x6a, 0x41);
+                if sound {
+                    verifier::update_crc(kind, &mut block);
+                }
+                device.write_at(at as u64, &block);
+                let (plan, after) = repaired(&device);
+                assert!(!plan.is_safe(), "a guess");
+                assert_eq!(differences(&before, &after), [""; 0], "{name}, {wanted}, {sound}");
+            }
+        }
+    }
+}

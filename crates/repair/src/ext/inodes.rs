@@ -92,6 +92,7 @@ fn slot_stored(slot: &[u8]) -> u32 {
 impl Fs<'_> {
     /// Forgets what the last round knew.
     pub fn start_inodes(&mut self) {
+        self.tries = 0;
         self.inodes.clear();
         self.shared.clear();
         self.rebuilt.clear();
@@ -209,6 +210,9 @@ impl Fs<'_> {
         {
             (slot, trusted) = (old, true);
             values = InodeValues::read(&slot, &self.g);
+        }
+        if !trusted && !system && self.lies_below_another(ino, &slot)? {
+            return Ok(());
         }
         let unused = QUOTA_INOS.contains(&ino) && !self.g.quota_inos.contains(&ino)
             || ino == JOURNAL_INO && self.g.journal_ino != ino;

@@ -103,6 +103,7 @@ pub fn open<'a>(
         tree: Default::default(),
         again: false,
         of_deleted: false,
+        tries: 0,
         mmp_marked: false,
         g: geometry,
     })

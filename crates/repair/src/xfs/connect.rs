@@ -66,7 +66,7 @@ impl Fs<'_> {
     }
 
     /// Inodes that have no name by their nature.
-    fn is_system(&self, ino: u64) -> bool {
+    pub fn is_system(&self, ino: u64) -> bool {
         self.roots().iter().any(|root| root.0 == ino)
             || self.g.realtime_inos.iter().any(|system| system.0 == ino)
             || dquot::Kind::ALL.iter().any(|&kind| self.raw.quota_ino(kind) == Some(ino))

@@ -16,6 +16,9 @@ use super::{Fs, lossy, safe};
 /// The mode of a directory that is made again.
 const MADE_AGAIN: u16 = 0x4000 | 0o755;
 
+/// So many names of inodes that are not in use may have damaged numbers; of more, none has.
+const ALIKE_MAX: usize = 64;
+
 /// A name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name {
@@ -77,8 +80,14 @@ impl Fs<'_> {
             self.take_names(Ino(ino), found.names, &mut lost);
             weak.extend(found.weak.into_iter().map(|name| (Ino(ino), name)));
         }
-        self.take_weak(weak);
-        self.drop_lost(lost)
+        let unknown = self.take_weak(weak);
+        self.drop_lost(lost)?;
+        if unknown.len() <= ALIKE_MAX {
+            for (dir, name) in unknown {
+                self.take_alike(dir, &name);
+            }
+        }
+        Ok(())
     }
 
     /// Names of inodes that are not in use go, but for those of directories that parent pointers
@@ -91,20 +100,23 @@ impl Fs<'_> {
                 (!self.inodes.contains_key(&dir.0)).then_some((dir.0, generation))
             }));
         }
+        let few = lost.len() <= ALIKE_MAX;
         for (dir, name) in lost {
             let (ino, text) = (name.ino, name.name.escape_ascii().to_string());
             let again = pointed
                 .remove(&ino.0)
                 .filter(|_| name.kind == FileType::Directory && self.has_slot(ino));
-            let directory = self.dirs.get_mut(&dir.0).expect("just read");
-            directory.rebuild = true;
+            self.dirs.get_mut(&dir.0).expect("just read").rebuild = true;
+            if again.is_none() && few && self.take_alike(dir, &name) {
+                continue;
+            }
             let Some(generation) = again else {
                 let detail = format!("\"{text}\" points at inode {ino}, which is not in use");
                 let at = At::Inode(dir);
                 self.note(lossy(Rule::DirectoryEntry, at, detail, "remove it", "the name"));
                 continue;
             };
-            directory.names.push(name);
+            self.dirs.get_mut(&dir.0).expect("just read").names.push(name);
             self.new_directory(ino, MADE_AGAIN)?;
             let inode = self.inodes.get_mut(&ino.0).expect("just made");
             (inode.names, inode.core.generation) = (1, generation);
@@ -113,6 +125,44 @@ impl Fs<'_> {
             self.note(lossy(Rule::Inode, At::Inode(ino), detail, action, loss));
         }
         Ok(())
+    }
+
+    /// Gives a name whose inode is not in use to the one that it may have meant; false if there is
+    /// none.
+    fn take_alike(&mut self, dir: Ino, name: &Name) -> bool {
+        let case = self.g.features.case();
+        let names = &self.dirs[&dir.0].names;
+        let taken = names.iter().any(|other| case.same(&other.name, &name.name));
+        let Some(alike) = self.alike(dir, name).filter(|_| !taken) else { return false };
+        self.inodes.get_mut(&alike.0).expect("in use").names += 1;
+        let directory = self.dirs.get_mut(&dir.0).expect("read before");
+        directory.names.push(Name { ino: alike, ..name.clone() });
+        directory.rebuild = true;
+        let (text, ino) = (name.name.escape_ascii(), name.ino);
+        let detail = format!("\"{text}\" points at inode {ino}, which is not in use");
+        let action = format!("let it point at inode {alike}, which lacks a name");
+        self.note(lossy(Rule::DirectoryEntry, At::Inode(dir), detail, &action, "it is a guess"));
+        true
+    }
+
+    /// The one inode that a name may have meant whose number was damaged: it is of the same type,
+    /// has fewer names than links, and its number differs in two bytes at most.
+    fn alike(&self, dir: Ino, name: &Name) -> Option<Ino> {
+        let near = |ino: u64| {
+            let differ = (ino ^ name.ino.0).to_be_bytes();
+            differ.iter().filter(|&&byte| byte != 0).count() <= 2
+        };
+        let mut fitting = self.inodes.iter().filter(|&(&ino, inode)| {
+            let kind = FileType::of_mode(inode.core.mode);
+            let links = if kind == FileType::Directory { 1 } else { inode.core.links };
+            let below = || {
+                let above = self.dirs.get(&ino).and_then(|directory| directory.above);
+                kind != FileType::Directory || above == Some(dir)
+            };
+            near(ino) && kind == name.kind && inode.names < links && below() && !self.is_system(ino)
+        });
+        let one = fitting.next().map(|(&ino, _)| Ino(ino));
+        one.filter(|_| fitting.next().is_none())
     }
 
     /// Takes the names of a directory that can be.
@@ -156,11 +206,16 @@ impl Fs<'_> {
         }
     }
 
-    /// Takes names of damaged blocks where their inodes have too few without them.
-    fn take_weak(&mut self, weak: Vec<(Ino, Name)>) {
+    /// Takes names of damaged blocks where their inodes have too few without them. Those whose
+    /// inodes are not in use are left.
+    fn take_weak(&mut self, weak: Vec<(Ino, Name)>) -> Vec<(Ino, Name)> {
         let case = self.g.features.case();
+        let mut unknown = Vec::new();
         for (dir, name) in weak {
-            let Some(inode) = self.inodes.get_mut(&name.ino.0) else { continue };
+            let Some(inode) = self.inodes.get_mut(&name.ino.0) else {
+                unknown.push((dir, name));
+                continue;
+            };
             let kind = FileType::of_mode(inode.core.mode);
             let is_dir = kind == FileType::Directory;
             let wanted = if is_dir { 1 } else { inode.core.links.max(1) };
@@ -179,6 +234,7 @@ impl Fs<'_> {
             let detail = format!("a damaged block holds the name \"{text}\"");
             self.note(safe(Rule::DirectoryEntry, At::Inode(dir), detail, "keep it"));
         }
+        unknown
     }
 
     fn names_of(&mut self, ino: Ino, found: &mut Found) -> Result<(), DeviceError> {

@@ -80,7 +80,10 @@ impl Fs<'_> {
         let blocks = values.blocks / u64::from(self.g.block_size / 512) > self.g.blocks_count;
         let times = [values.atime, values.ctime, values.mtime];
         let future = times.iter().all(|time| time.sec > i64::from(u32::MAX) || time.sec < 0);
+        let mapped = [FileKind::Regular, FileKind::Directory, FileKind::Symlink];
+        let special = values.kind().is_some_and(|kind| !mapped.contains(&kind));
         2 * u32::from(values.kind().is_none())
+            + 2 * u32::from(special && values.size != 0)
             + u32::from(size)
             + u32::from(blocks)
             + u32::from(future)

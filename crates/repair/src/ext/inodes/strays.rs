@@ -70,6 +70,42 @@ impl Fs<'_> {
         Ok(())
     }
 
+    /// Whether a slot has the checksum of another inode, a copy of which lies over it: it is
+    /// cleared then.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn lies_below_another(&mut self, ino: u32, slot: &[u8]) -> Result<bool, DeviceError> {
+        let Some(other) = self.other_in_slot(ino, slot) else { return Ok(false) };
+        let detail = format!("a copy of inode {other} lies over it");
+        let (act, loss) = ("clear it", "the inode and its content");
+        if self.lossy(Rule::InodeChecksum, Self::at(ino), detail, act, loss) {
+            self.clear_slot(ino)?;
+        }
+        Ok(true)
+    }
+
+    /// The inode whose checksum a slot has in the place of `ino`.
+    fn other_in_slot(&mut self, ino: u32, slot: &[u8]) -> Option<u32> {
+        let tables = u64::from(self.g.inodes_count / self.g.inodes_per_block);
+        let first = self.first_beside(ino)?;
+        if !self.g.checksums.metadata || self.tries + tables > TRIES {
+            return None;
+        }
+        self.tries += tables;
+        let mut others = self.firsts().map(|other| other + (ino - first));
+        others.find(|&other| other != ino && self.slot_trusted(other, slot))
+    }
+
+    /// The first inodes of all blocks of the tables.
+    fn firsts(&self) -> impl Iterator<Item = First> + use<> {
+        let (groups, all) = (self.g.groups_count, self.g.inodes_per_group);
+        let per_block = self.g.inodes_per_block as usize;
+        (0..groups).flat_map(move |group| {
+            (0..all).step_by(per_block).map(move |index| group * all + index + 1)
+        })
+    }
+
     fn block_of(&self, first: First) -> u64 {
         self.slot_place(first) / u64::from(self.g.block_size)
     }
@@ -83,12 +119,7 @@ impl Fs<'_> {
 
     /// Where all inodes of a block have the right checksums.
     fn home_of_slots(&self, content: &[u8]) -> Option<First> {
-        let (groups, all) = (self.g.groups_count, self.g.inodes_per_group);
-        let firsts = (0..groups).flat_map(|group| {
-            let indexes = (0..all).step_by(self.g.inodes_per_block as usize);
-            indexes.map(move |index| group * all + index + 1)
-        });
-        firsts.into_iter().find(|&first| self.slots_fit(first, content, |fits| fits))
+        self.firsts().find(|&first| self.slots_fit(first, content, |fits| fits))
     }
 
     /// Is it so of all slots that hold something, and is there one?
