@@ -272,14 +272,7 @@ impl Checker<'_> {
             inside = self.inode_xattrs(ino, slot, found);
         }
         self.unused_fields(ino, slot);
-        if QUOTA_INOS.contains(&ino) && !self.is_system(ino) {
-            let detail = format!("{} bytes in an inode that no quota uses", values.size);
-            self.findings.add(Rule::QuotaInode, at, detail);
-        } else if ino == JOURNAL_INO && !self.is_system(ino) {
-            let detail =
-                format!("{} bytes in the inode of a journal that is not there", values.size);
-            self.findings.add(Rule::JournalInode, at, detail);
-        }
+        self.unused_system_file(ino, values.size);
         if ino == RESIZE_INO {
             if self.g.features.compat.contains(Compat::RESIZE_INODE) {
                 return self.resize_inode(&values);
@@ -363,6 +356,21 @@ impl Checker<'_> {
         } else {
             let detail = format!("translator in block {block}");
             self.findings.add(Rule::IndirectPlace, At::Inode(Ino(ino.into())), detail);
+        }
+    }
+
+    /// A system file of a feature that is not there.
+    fn unused_system_file(&mut self, ino: u32, size: u64) {
+        let at = At::Inode(Ino(ino.into()));
+        if QUOTA_INOS.contains(&ino) && !self.is_system(ino) {
+            let detail = format!("{} bytes in an inode that no quota uses", size);
+            self.findings.add(Rule::QuotaInode, at, detail);
+        } else if ino == JOURNAL_INO && !self.is_system(ino) {
+            let detail = format!("{} bytes in the inode of a journal that is not there", size);
+            self.findings.add(Rule::JournalInode, at, detail);
+        } else if ino == self.raw.s_orphan_file_inum.get() && self.g.orphan_file_ino == 0 {
+            let detail = format!("s_orphan_file_inum names inode {ino}, without the feature");
+            self.findings.add(Rule::SuperUnusedFields, At::Super(0), detail);
         }
     }
 

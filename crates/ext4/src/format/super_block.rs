@@ -212,7 +212,6 @@ impl RawSuper {
         let features = self.features();
         let journal = features.compat.contains(Compat::HAS_JOURNAL);
         let quota = features.ro_compat.contains(RoCompat::QUOTA);
-        let orphans = features.compat.contains(Compat::ORPHAN_FILE);
         let external = journal && self.s_journal_inum.get() == 0;
         let fields = [
             ("s_journal_inum", !journal && self.s_journal_inum.get() != 0),
@@ -220,12 +219,11 @@ impl RawSuper {
             ("s_usr_quota_inum", !quota && self.s_usr_quota_inum.get() != 0),
             ("s_grp_quota_inum", !quota && self.s_grp_quota_inum.get() != 0),
             ("s_prj_quota_inum", !quota && self.s_prj_quota_inum.get() != 0),
-            ("s_orphan_file_inum", !orphans && self.s_orphan_file_inum.get() != 0),
         ];
         fields.into_iter().filter(|(_, idle)| *idle).map(|(name, _)| name).collect()
     }
 
-    /// Sets these fields to zero.
+    /// Sets these fields to zero, and the number of an orphan file that is not there.
     pub fn clear_idle_fields(&mut self) {
         for name in self.idle_fields() {
             match name {
@@ -233,9 +231,11 @@ impl RawSuper {
                 "s_journal_uuid" => self.s_journal_uuid = [0; 16],
                 "s_usr_quota_inum" => self.s_usr_quota_inum.set(0),
                 "s_grp_quota_inum" => self.s_grp_quota_inum.set(0),
-                "s_prj_quota_inum" => self.s_prj_quota_inum.set(0),
-                _ => self.s_orphan_file_inum.set(0),
+                _ => self.s_prj_quota_inum.set(0),
             }
+        }
+        if !self.features().compat.contains(Compat::ORPHAN_FILE) {
+            self.s_orphan_file_inum.set(0);
         }
     }
 

@@ -5,6 +5,7 @@ use block::DeviceError;
 use ext4::Rule;
 use ext4::format::checksum::super_block as super_sum;
 use ext4::format::features::{Access, Compat, Incompat, RoCompat};
+use ext4::format::inode::EXTRA_SIZE;
 use ext4::format::super_block::{MAGIC, ROOT_INO, SUPER_OFFSET, SUPER_SIZE};
 use ext4::format::{At, CorruptKind, FileKind, Geometry, GroupDesc, InodeValues, RawSuper};
 
@@ -239,11 +240,27 @@ fn guessed(
     for (field, change) in guesses() {
         let bytes = bytes_of(bytes, change);
         let score = score(view, &bytes, 0)?;
-        if score > MOVED_LEAST && best.as_ref().is_none_or(|(known, ..)| score > *known) {
+        let rooted = score > MOVED_LEAST && has_root(view, &bytes)?;
+        if rooted && best.as_ref().is_none_or(|(known, ..)| score > *known) {
             best = Some((score, field, bytes));
         }
     }
     Ok(best.map(|(_, field, bytes)| (field, bytes)))
+}
+
+/// Is the root directory where a superblock puts it?
+fn has_root(view: &mut View<'_>, bytes: &[u8]) -> Result<bool, DeviceError> {
+    let Ok(g) = parse(bytes) else { return Ok(false) };
+    let size = u64::from(g.block_size);
+    let (block, offset) = g.desc_place(0);
+    let place = block.0 * size + offset as u64;
+    let desc = GroupDesc::read(&view.read_bytes(place, g.desc_size as usize)?);
+    let (_, index) = g.inode_group(Ino(ROOT_INO.into())).expect("in range");
+    let (at, offset) = g.inode_offset(index);
+    let place = (desc.inode_table + at).saturating_mul(size).saturating_add(offset as u64);
+    let slot = view.read_bytes(place, g.inode_size as usize)?;
+    let root = InodeValues::parse(&slot, Ino(ROOT_INO.into()), &g);
+    Ok(root.is_ok_and(|values| values.kind() == Some(FileKind::Directory) && values.links > 1))
 }
 
 /// A field, and what sets it.
@@ -271,6 +288,13 @@ fn guesses() -> Vec<Guess> {
             Box::new(|raw| raw.s_first_data_block.set(u32::from(raw.s_log_block_size.get() == 0))),
         ),
         ("s_first_ino", Box::new(|raw| raw.s_first_ino.set(11))),
+        (
+            "s_want_extra_isize",
+            Box::new(|raw| {
+                raw.s_min_extra_isize.set(EXTRA_SIZE);
+                raw.s_want_extra_isize.set(EXTRA_SIZE);
+            }),
+        ),
     ];
     for log in 0..=6 {
         list.push(("s_log_block_size", Box::new(move |raw| raw.s_log_block_size.set(log))));

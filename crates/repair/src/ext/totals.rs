@@ -254,7 +254,10 @@ impl Fs<'_> {
             let detail = format!("state {state:#x}");
             self.safe(Rule::SuperErrorState, At::Super(0), detail, act);
         }
-        let idle = old.idle_fields().join(", ");
+        let mut idle = old.idle_fields().join(", ");
+        if self.suspects.rules.contains(&Rule::SuperUnusedFields) && idle.is_empty() {
+            idle = "s_orphan_file_inum".into();
+        }
         if !idle.is_empty() {
             let detail = format!("{idle} without the feature that uses it");
             self.safe(Rule::SuperUnusedFields, At::Super(0), detail, "clear it");

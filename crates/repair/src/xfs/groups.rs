@@ -6,6 +6,7 @@ use xfs::format::record::{FreeExtent, InodeChunk, Refcount, Rmap, owner};
 use xfs::format::{AgHeader, At, Kind};
 
 use super::Fs;
+use super::tree_read::Walked;
 
 /// What a group says of itself.
 pub struct Group {
@@ -44,11 +45,22 @@ impl Group {
     }
 }
 
+/// The records of a tree that could be read whole, if each run ends below 2^32.
+fn records<T>(
+    walked: &Walked,
+    kind: Kind,
+    read: impl Fn(&[u8]) -> T,
+    run: impl Fn(&T) -> (u32, u32),
+) -> Option<Vec<T>> {
+    let list = walked.whole.then(|| walked.list(kind, read))?;
+    let sound = list.iter().map(run).all(|(start, len)| start.checked_add(len).is_some());
+    sound.then_some(list)
+}
+
 /// Extents by their place; None where they overlap.
 fn in_order(mut list: Vec<FreeExtent>) -> Option<Vec<FreeExtent>> {
     list.sort_unstable_by_key(|extent| extent.start);
-    let end = |extent: &FreeExtent| extent.start.saturating_add(extent.len);
-    let apart = list.is_sorted_by(|one, next| end(one) <= next.start);
+    let apart = list.is_sorted_by(|one, next| one.start + one.len <= next.start);
     apart.then_some(list)
 }
 
@@ -105,21 +117,23 @@ impl Fs<'_> {
         if features.rmapbt() {
             let walked = self.walk_tree(ag, Kind::Rmap, agf.rmap())?;
             whole &= walked.whole;
-            rmaps = walked.whole.then(|| walked.list(Kind::Rmap, Rmap::read));
+            rmaps = records(&walked, Kind::Rmap, Rmap::read, |rmap| (rmap.start, rmap.len));
         }
         let mut refcounts = None;
         if features.reflink() {
             let walked = self.walk_tree(ag, Kind::Refcount, agf.refcount())?;
             whole &= walked.whole;
-            refcounts = walked.whole.then(|| walked.list(Kind::Refcount, Refcount::read));
+            let run = |count: &Refcount| (count.start, count.len);
+            refcounts = records(&walked, Kind::Refcount, Refcount::read, run);
         }
         let sparse = features.sparse();
         let chunks = inodes.list(Kind::Inobt, |data| InodeChunk::read(data, sparse));
         let trees = [(&by_block, Kind::FreeByBlock), (&by_size, Kind::FreeBySize)];
         let free = trees
             .into_iter()
-            .filter(|(walked, _)| walked.whole)
-            .map(|(walked, kind)| walked.list(kind, FreeExtent::read))
+            .filter_map(|(walked, kind)| {
+                records(walked, kind, FreeExtent::read, |extent| (extent.start, extent.len))
+            })
             .filter_map(in_order)
             .reduce(|one, other| both(&one, &other));
         let is_inodes = |rmap: &&Rmap| rmap.owner == owner::INODES;

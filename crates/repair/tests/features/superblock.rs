@@ -102,7 +102,11 @@ fn too_much_room_for_descriptors_costs_no_file() {
 fn a_superblock_without_copies_is_restored() {
     let (device, before) = of("ext2-4k");
     assert_eq!(geometry(&device.snapshot()).groups_count, 1, "no copies");
-    let changes: [&dyn Fn(&mut RawSuper); 9] = [
+    let changes: [&dyn Fn(&mut RawSuper); 10] = [
+        &|raw| {
+            raw.s_min_extra_isize.set(0xffff);
+            raw.s_want_extra_isize.set(0xffff);
+        },
         &|raw| raw.s_magic.set(0),
         &|raw| raw.s_rev_level.set(0x401),
         &|raw| raw.s_r_blocks_count_lo.set(!0),
