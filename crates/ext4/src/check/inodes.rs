@@ -17,7 +17,7 @@ use crate::attr::xattr::Totals;
 use crate::format::checksum::stored_inode;
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::{BASE_SIZE, BLOCK_AREA};
-use crate::format::super_block::{BAD_BLOCKS_INO, JOURNAL_INO, QUOTA_INOS, RESIZE_INO, ROOT_INO};
+use crate::format::super_block::{BAD_BLOCKS_INO, RESIZE_INO, ROOT_INO};
 use crate::format::{At, CorruptKind, FileKind, Geometry, InodeFlags, InodeValues, RawInode};
 
 /// What the later passes need to know of an inode.
@@ -356,21 +356,6 @@ impl Checker<'_> {
         } else {
             let detail = format!("translator in block {block}");
             self.findings.add(Rule::IndirectPlace, At::Inode(Ino(ino.into())), detail);
-        }
-    }
-
-    /// A system file of a feature that is not there.
-    fn unused_system_file(&mut self, ino: u32, size: u64) {
-        let at = At::Inode(Ino(ino.into()));
-        if QUOTA_INOS.contains(&ino) && !self.is_system(ino) {
-            let detail = format!("{} bytes in an inode that no quota uses", size);
-            self.findings.add(Rule::QuotaInode, at, detail);
-        } else if ino == JOURNAL_INO && !self.is_system(ino) {
-            let detail = format!("{} bytes in the inode of a journal that is not there", size);
-            self.findings.add(Rule::JournalInode, at, detail);
-        } else if ino == self.raw.s_orphan_file_inum.get() && self.g.orphan_file_ino == 0 {
-            let detail = format!("s_orphan_file_inum names inode {ino}, without the feature");
-            self.findings.add(Rule::SuperUnusedFields, At::Super(0), detail);
         }
     }
 

@@ -11,6 +11,7 @@ use crate::format::checksum::u32_at;
 use crate::format::extent::FileRun;
 use crate::format::features::{Incompat, RoCompat};
 use crate::format::resize_inode::ResizeMap;
+use crate::format::super_block::{JOURNAL_INO, QUOTA_INOS};
 use crate::format::{At, CorruptKind, FileKind, InodeValues, mmp, orphan};
 
 /// A system file whose blocks were walked over.
@@ -36,6 +37,21 @@ impl Checker<'_> {
         let [user, group, project] = self.g.quota_inos;
         let known = [self.g.journal_ino, self.g.orphan_file_ino, user, group, project];
         ino != 0 && known.contains(&ino)
+    }
+
+    /// A system file of a feature that is not there.
+    pub fn unused_system_file(&mut self, ino: u32, size: u64) {
+        let at = At::Inode(Ino(ino.into()));
+        if QUOTA_INOS.contains(&ino) && !self.is_system(ino) {
+            let detail = format!("{} bytes in an inode that no quota uses", size);
+            self.findings.add(Rule::QuotaInode, at, detail);
+        } else if ino == JOURNAL_INO && !self.is_system(ino) {
+            let detail = format!("{} bytes in the inode of a journal that is not there", size);
+            self.findings.add(Rule::JournalInode, at, detail);
+        } else if ino == self.raw.s_orphan_file_inum.get() && self.g.orphan_file_ino == 0 {
+            let detail = format!("s_orphan_file_inum names inode {ino}, without the feature");
+            self.findings.add(Rule::SuperUnusedFields, At::Super(0), detail);
+        }
     }
 
     /// Keeps the blocks of a system file for its own check.
