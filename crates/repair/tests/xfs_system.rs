@@ -230,7 +230,7 @@ fn a_superblock_finds_its_quota_again() {
 /// limits of quota stay, and xfs_repair sees the same damage.
 #[test]
 fn the_metadata_directory_is_repaired() {
-    let changes: [Damage; 16] = [
+    let changes: [Damage; 17] = [
         ("free", |raw| raw.di_mode.set(0)),
         ("mode", |raw| raw.di_mode.set(raw.di_mode.get() | 0o755)),
         ("what it holds", |raw| raw.di_onlink.set(0)),
@@ -241,6 +241,7 @@ fn the_metadata_directory_is_repaired() {
         ("links", |raw| raw.di_nlink.set(9)),
         ("immutable", |raw| raw.di_flags.set(raw.di_flags.get() & !8)),
         ("all flags", |raw| raw.di_flags.set(0)),
+        ("bitmap", |raw| raw.di_flags.set(raw.di_flags.get() | 4)),
         ("append", |raw| raw.di_flags.set(raw.di_flags.get() | 0x10)),
         ("dax", |raw| raw.di_flags2.set(raw.di_flags2.get() | 1)),
         ("reflink", |raw| raw.di_flags2.set(raw.di_flags2.get() | 2)),

@@ -130,7 +130,12 @@ fn flags(raw: &RawInode, ino: Ino, geometry: &Geometry) -> Flags {
     if !section {
         flags.remove(Flags::REALTIME);
     }
-    if geometry.metadata_root.is_none() && ino != geometry.realtime_inos[0] {
+    // In the metadata directory the bitmaps of groups are not known by their numbers.
+    let bitmap = match geometry.metadata_root {
+        None => ino == geometry.realtime_inos[0],
+        Some(_) => section,
+    };
+    if !bitmap {
         flags.remove(Flags::NEWRTBM);
     }
     let realtime = section && flags.intersects(Flags::REALTIME | Flags::RTINHERIT);
