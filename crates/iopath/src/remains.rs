@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use block::{Device, Queue};
 use rt::Cx;
 
-use crate::scan::{Family, FileSystem, Scanner, Trace};
+use crate::scan::{Family, FileSystem, Scanner};
 use crate::target::Target;
 use crate::text;
 
@@ -84,15 +84,9 @@ fn remains(scanner: &Scanner, bytes: u64, target: &Target) -> Vec<Remain> {
         remains.extend(most.map(|found| remain(found, target)));
     }
     let is = |family| found.iter().any(|found| found.shape.family == family);
-    let traces = [
-        (scanner.ext, is(Family::Ext), "ext2, ext3 or ext4"),
-        (scanner.xfs, is(Family::Xfs), "XFS"),
-    ];
-    for (trace, known, name) in traces {
-        if let (Some(Trace { what, at }), false) = (trace, known) {
-            let what = format!("{what} of {name} at byte {at}");
-            remains.push(Remain { what, how: "no copy of its superblock was found".into() });
-        }
+    for trace in scanner.traces.values().filter(|trace| !is(trace.family)) {
+        let how = "no copy of its superblock was found".into();
+        remains.push(Remain { what: trace.to_string(), how });
     }
     remains
 }
@@ -107,10 +101,7 @@ fn remain(found: &FileSystem, target: &Target) -> Remain {
         1 => String::new(),
         count => format!(", one of {count} that were found"),
     };
-    let name = match found.shape.family {
-        Family::Ext => "ext2, ext3 or ext4",
-        Family::Xfs => "XFS",
-    };
+    let name = found.shape.family.name();
     let Some((&group, &at)) = found.found.first_key_value() else {
         let at = found.in_journal.expect("it was found by one");
         return Remain {

@@ -1,6 +1,7 @@
 //! Superblocks anywhere on a device, put together to the file systems that they describe.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,6 +25,16 @@ pub enum Family {
     Ext,
     /// XFS.
     Xfs,
+}
+
+impl Family {
+    /// What a user calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::Ext => "ext2, ext3 or ext4",
+            Family::Xfs => "XFS",
+        }
+    }
 }
 
 /// What all superblocks of one file system say alike.
@@ -110,9 +121,11 @@ pub struct FileSystem {
     pub in_journal: Option<u64>,
 }
 
-/// A block that only one family of formats has.
+/// The first block of a journal, a log or metadata that only one family of formats has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trace {
+    /// The family.
+    pub family: Family,
     /// What it is.
     pub what: &'static str,
     /// The byte where it lies.
@@ -123,10 +136,8 @@ pub struct Trace {
 #[derive(Default)]
 pub struct Scanner {
     seen: Vec<Seen>,
-    /// The first block of a journal or of metadata of ext2, ext3 or ext4.
-    pub ext: Option<Trace>,
-    /// The first record of a log, or the first block of metadata, of XFS.
-    pub xfs: Option<Trace>,
+    /// The first one of each family.
+    pub traces: BTreeMap<Family, Trace>,
     /// The last superblock of XFS, and where the header of its group's free space lies.
     waiting: Option<(usize, u64)>,
 }
@@ -168,11 +179,15 @@ impl Scanner {
             } else if rest.get(56..58) == Some(&[0x53, 0xef]) {
                 self.seen.extend(ext(rest, at));
             } else if let Some(what) = trace_of_xfs(rest) {
-                self.xfs.get_or_insert(Trace { what, at });
+                self.trace(Family::Xfs, what, at);
             } else if let Some(what) = trace_of_ext(rest) {
-                self.ext.get_or_insert(Trace { what, at });
+                self.trace(Family::Ext, what, at);
             }
         }
+    }
+
+    fn trace(&mut self, family: Family, what: &'static str, at: u64) {
+        self.traces.entry(family).or_insert(Trace { family, what, at });
     }
 
     fn super_of_xfs(&mut self, bytes: &[u8], at: u64) {
@@ -293,6 +308,12 @@ impl FileSystem {
         if group == 0 {
             self.label.clone_from(&seen.label);
         }
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} at byte {}", self.what, self.family.name(), self.at)
     }
 }
 

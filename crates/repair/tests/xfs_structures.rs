@@ -193,6 +193,17 @@ fn directories_have_one_place_in_the_tree() {
     assert!(after.contains_key(&b"outer/lower"[..]), "{after:#?}");
 }
 
+/// The plan that may give up the log.
+fn plan_without_log(device: &Arc<MemoryDevice>) -> Plan {
+    let options = repair::PlanOptions { zero_log: true, ..Default::default() };
+    let planned = rt::testing::world(|cx| {
+        let queue = support::queue(cx, device.clone());
+        repair::plan_with(cx, &queue, options, &mut |_| true).expect("a plan")
+    });
+    assert_eq!(planned.left, [""; 0], "{:#?}", planned.findings);
+    planned
+}
+
 /// A log that cannot be read: no plan without a word; with `zero_log` it is made empty, the tree
 /// stays, and the newest xfs_repair finds the sequence numbers of all metadata behind it.
 #[test]
@@ -207,12 +218,7 @@ fn a_log_that_cannot_be_read_is_given_up_only_when_asked() {
     }
     let refused = plan(&device).expect_err("no plan").to_string();
     assert!(refused.contains("--zero-log"), "{refused}");
-    let options = repair::PlanOptions { zero_log: true, ..Default::default() };
-    let planned = rt::testing::world(|cx| {
-        let queue = support::queue(cx, device.clone());
-        repair::plan_with(cx, &queue, options, &mut |_| true).expect("a plan")
-    });
-    assert_eq!(planned.left, [""; 0], "{:#?}", planned.findings);
+    let planned = plan_without_log(&device);
     assert!(!planned.is_safe(), "what the log held is lost");
     let dir = tempfile::tempdir().expect("a directory");
     apply(&(device.clone() as _), &planned, dir.path());
@@ -528,12 +534,7 @@ fn a_log_is_replayed_around_what_is_gone() {
     let damaged = Arc::new(MemoryDevice::from_image(&image));
     let refused = plan(&damaged).expect_err("no plan").to_string();
     assert!(refused.contains("--zero-log"), "{refused}");
-    let options = repair::PlanOptions { zero_log: true, ..Default::default() };
-    let planned = rt::testing::world(|cx| {
-        let queue = support::queue(cx, damaged.clone());
-        repair::plan_with(cx, &queue, options, &mut |_| true).expect("a plan")
-    });
-    assert_eq!(planned.left, [""; 0], "{:#?}", planned.findings);
+    let planned = plan_without_log(&damaged);
     let dir = tempfile::tempdir().expect("a directory");
     apply(&(damaged.clone() as _), &planned, dir.path());
     let file = testkit::image::write_device(&damaged);

@@ -245,13 +245,15 @@ fn begin(
     findings: &mut Findings,
 ) -> Result<Option<(Arc<Queue>, RawSuper, Geometry)>, DeviceError> {
     let Some((raw, geometry)) = read_super(cx, queue, findings)? else { return Ok(None) };
+    let internal = (geometry.log_start.0 != 0).then_some(queue);
+    let records = log.map(|device| &device.0).or(internal);
     if !options.recover {
-        let missing = geometry.log_start.0 == 0 && log.is_none();
-        let records = log.map_or(queue, |device| &device.0);
-        if missing || recovery::is_clean(cx, records, &geometry)? {
-            if !missing {
-                start_of_log(cx, records, &geometry, findings)?;
-            }
+        let clean = match records {
+            Some(records) => recovery::is_clean(cx, records, &geometry)?,
+            None => true,
+        };
+        if clean {
+            start_of_log(cx, records, &geometry, findings)?;
             return Ok(Some((queue.clone(), raw, geometry)));
         }
         let text = "the log holds changes that are not on the disk: replay it first";
@@ -260,10 +262,7 @@ fn begin(
     }
     match recover_in_memory(cx, queue, &geometry, log) {
         Ok(None) => {
-            if geometry.log_start.0 != 0 || log.is_some() {
-                let records = log.map_or(queue, |device| &device.0);
-                start_of_log(cx, records, &geometry, findings)?;
-            }
+            start_of_log(cx, records, &geometry, findings)?;
             Ok(Some((queue.clone(), raw, geometry)))
         }
         Ok(Some((over, replayed))) => {
@@ -280,13 +279,14 @@ fn begin(
     }
 }
 
-/// The first block of a clean log.
+/// The first block of a clean log, if there is one.
 fn start_of_log(
     cx: &mut Cx,
-    records: &Arc<Queue>,
+    records: Option<&Arc<Queue>>,
     geometry: &Geometry,
     findings: &mut Findings,
 ) -> Result<(), DeviceError> {
+    let Some(records) = records else { return Ok(()) };
     match recovery::starts_whole(cx, records, LogGeometry::of(geometry)) {
         Ok(true) => (),
         Err(XfsError::Device(error) | XfsError::Log(LogError::Device(error))) => return Err(error),

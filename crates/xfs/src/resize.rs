@@ -228,6 +228,21 @@ fn change(
     }
 }
 
+/// Ends the transaction that changes the size: it is durable afterwards.
+fn commit_size(
+    cx: &mut Cx,
+    mut trans: Trans,
+    writer: &WriteSide,
+    new: &Geometry,
+) -> crate::error::Result<()> {
+    log_super(cx, &mut trans, &writer.space, |raw| {
+        raw.sb_dblocks.set(new.blocks_count());
+        raw.sb_agcount.set(new.ag_count());
+    })?;
+    trans.commit(cx)?;
+    writer.log.force(cx)
+}
+
 /// Takes the free end out, in one transaction.
 fn cut_end(
     cx: &mut Cx,
@@ -255,12 +270,7 @@ fn cut_end(
         }
         ialloc::log_length(cx, &mut trans, space, last)?;
     }
-    log_super(cx, &mut trans, space, |raw| {
-        raw.sb_dblocks.set(new.blocks_count());
-        raw.sb_agcount.set(new.ag_count());
-    })?;
-    trans.commit(cx)?;
-    log.force(cx)?;
+    commit_size(cx, trans, writer, new)?;
     // While the log says so: recovery writes those that a power cut leaves as they were.
     write_copies(cx, queue, new, raw)?;
     Ok(queue.flush(cx)?)

@@ -225,16 +225,19 @@ impl RawSuper {
 
     /// Sets these fields to zero, and the number of an orphan file that is not there.
     pub fn clear_idle_fields(&mut self) {
-        for name in self.idle_fields() {
-            match name {
-                "s_journal_inum" => self.s_journal_inum.set(0),
-                "s_journal_uuid" => self.s_journal_uuid = [0; 16],
-                "s_usr_quota_inum" => self.s_usr_quota_inum.set(0),
-                "s_grp_quota_inum" => self.s_grp_quota_inum.set(0),
-                _ => self.s_prj_quota_inum.set(0),
-            }
+        let features = self.features();
+        if !features.compat.contains(Compat::HAS_JOURNAL) {
+            self.s_journal_inum.set(0);
+            self.s_journal_uuid = [0; 16];
+        } else if self.s_journal_inum.get() != 0 {
+            self.s_journal_uuid = [0; 16];
         }
-        if !self.features().compat.contains(Compat::ORPHAN_FILE) {
+        if !features.ro_compat.contains(RoCompat::QUOTA) {
+            self.s_usr_quota_inum.set(0);
+            self.s_grp_quota_inum.set(0);
+            self.s_prj_quota_inum.set(0);
+        }
+        if !features.compat.contains(Compat::ORPHAN_FILE) {
             self.s_orphan_file_inum.set(0);
         }
     }

@@ -14,7 +14,7 @@ use repair::holes::Holes;
 use serde_json::json;
 
 use crate::app::App;
-use crate::scan::{Family, FileSystem, Scanner, Trace};
+use crate::scan::{Family, FileSystem, Scanner};
 use crate::storage::{Storage, uuid_text};
 use crate::target::{Target, TargetPath};
 use crate::text;
@@ -69,12 +69,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         app.out.problem(format!("{target}: {bytes} bytes at {at} could not be read"));
     }
     if found.is_empty() {
-        let traces = [(scanner.ext, "ext2, ext3 or ext4"), (scanner.xfs, "XFS")];
-        let words: String = traces
-            .iter()
-            .filter_map(|(trace, name)| trace.map(|trace| (trace, name)))
-            .map(|(Trace { what, at }, name)| format!("; {what} of {name} at byte {at}"))
-            .collect();
+        let traces = scanner.traces.values();
+        let words: String = traces.map(|trace| format!("; {trace}")).collect();
         app.out.note(format!("{target}: no superblock of ext or XFS in {end} bytes{words}"));
     }
     let all = !found.is_empty() && met.is_empty();

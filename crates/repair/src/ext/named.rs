@@ -75,14 +75,14 @@ impl Fs<'_> {
             return Ok(());
         }
         // The journal holds such blocks, too.
-        for ino in self.searched().filter(|&ino| ino >= self.g.first_ino).collect::<Vec<u32>>() {
-            if self.holds_orphans(ino)? {
-                let set = |raw: &mut RawSuper| raw.s_orphan_file_inum.set(ino);
-                if self.name_inode(Rule::OrphanFileMagic, "orphan file", named, ino, set)? {
-                    self.g.orphan_file_ino = ino;
-                }
-                return Ok(());
-            }
+        let first = self.g.first_ino;
+        let Some(ino) = self.find_system(|fs, ino| Ok(ino >= first && fs.holds_orphans(ino)?))?
+        else {
+            return Ok(());
+        };
+        let set = |raw: &mut RawSuper| raw.s_orphan_file_inum.set(ino);
+        if self.name_inode(Rule::OrphanFileMagic, "orphan file", named, ino, set)? {
+            self.g.orphan_file_ino = ino;
         }
         Ok(())
     }
@@ -92,19 +92,15 @@ impl Fs<'_> {
         if named == 0 || self.holds_quota(named, kind)? || self.is_immutable(named)? {
             return Ok(());
         }
-        let mut found = 0;
-        for ino in self.searched() {
-            if self.holds_quota(ino, kind)? {
-                found = ino;
-                break;
-            }
-        }
+        let Some(found) = self.find_system(|fs, ino| fs.holds_quota(ino, kind))? else {
+            return Ok(());
+        };
         let set = |raw: &mut RawSuper| match kind {
             Kind::User => raw.s_usr_quota_inum.set(found),
             Kind::Group => raw.s_grp_quota_inum.set(found),
             Kind::Project => raw.s_prj_quota_inum.set(found),
         };
-        if found != 0 && self.name_inode(Rule::QuotaInode, "quota file", named, found, set)? {
+        if self.name_inode(Rule::QuotaInode, "quota file", named, found, set)? {
             self.g.quota_inos[kind as usize] = found;
         }
         Ok(())
@@ -125,6 +121,19 @@ impl Fs<'_> {
             self.edit_super(set)?;
         }
         Ok(wanted)
+    }
+
+    /// The first inode that may be a system file and is the one.
+    fn find_system(
+        &mut self,
+        mut is_it: impl FnMut(&mut Self, u32) -> Result<bool, DeviceError>,
+    ) -> Result<Option<u32>, DeviceError> {
+        for ino in self.searched() {
+            if is_it(self, ino)? {
+                return Ok(Some(ino));
+            }
+        }
+        Ok(None)
     }
 
     /// Where system files may lie: in reserved inodes, and in the first ones of mke2fs.

@@ -255,12 +255,17 @@ fn has_root(view: &mut View<'_>, bytes: &[u8]) -> Result<bool, DeviceError> {
     let (block, offset) = g.desc_place(0);
     let place = block.0 * size + offset as u64;
     let desc = GroupDesc::read(&view.read_bytes(place, g.desc_size as usize)?);
-    let (_, index) = g.inode_group(Ino(ROOT_INO.into())).expect("in range");
-    let (at, offset) = g.inode_offset(index);
-    let place = (desc.inode_table + at).saturating_mul(size).saturating_add(offset as u64);
-    let slot = view.read_bytes(place, g.inode_size as usize)?;
+    let slot = root_slot(view, &g, &desc)?;
     let root = InodeValues::parse(&slot, Ino(ROOT_INO.into()), &g);
     Ok(root.is_ok_and(|values| values.kind() == Some(FileKind::Directory) && values.links > 1))
+}
+
+/// The inode of the root directory, where the first group's descriptor puts it.
+fn root_slot(view: &mut View<'_>, g: &Geometry, desc: &GroupDesc) -> Result<Vec<u8>, DeviceError> {
+    let (_, index) = g.inode_group(Ino(ROOT_INO.into())).expect("in range");
+    let (at, offset) = g.inode_offset(index);
+    let block = desc.inode_table.saturating_add(at).saturating_mul(g.block_size.into());
+    view.read_bytes(block.saturating_add(offset as u64), g.inode_size as usize)
 }
 
 /// A field, and what sets it.
@@ -380,10 +385,7 @@ fn score(view: &mut View<'_>, bytes: &[u8], holder: u32) -> Result<u32, DeviceEr
         let behind = g.group_first_block(group) + u64::from(g.base_meta_blocks(group));
         score += u32::from(desc.block_bitmap == behind);
         if group == 0 && desc.check_places(group, &g).is_ok() {
-            let (_, index) = g.inode_group(Ino(ROOT_INO.into())).expect("in range");
-            let (at, offset) = g.inode_offset(index);
-            let place = (desc.inode_table + at) * size + offset as u64;
-            let slot = view.read_bytes(place, g.inode_size as usize)?;
+            let slot = root_slot(view, &g, &desc)?;
             let values = InodeValues::read(&slot, &g);
             score += 2 * u32::from(values.kind() == Some(FileKind::Directory));
             score += 2 * u32::from(InodeValues::parse(&slot, Ino(2), &g).is_ok());

@@ -242,10 +242,8 @@ impl Fs<'_> {
         if which != Which::Data || !core.flags2.contains(Flags2::REFLINK) {
             return false;
         }
+        let known = self.refs(ag, block).unwrap_or(1);
         let holds = |start: u32, len: u32| start <= block && block < start + len;
-        let counts = group.refcounts.iter().flatten();
-        let count = counts.filter(|count| !count.cow && holds(count.start, count.len));
-        let known = count.map(|count| count.refs).max().unwrap_or(1);
         let rmaps = group.rmaps.iter().flatten().filter(|rmap| holds(rmap.start, rmap.len));
         let others = rmaps.filter_map(fork_of).filter(|&other| other != (ino, which));
         others.count() < known as usize
@@ -449,11 +447,16 @@ impl Fs<'_> {
     /// Whether the reference counts know that an extent is shared.
     fn is_known_shared(&self, extent: &Extent) -> bool {
         let place = self.g.split(extent.start);
-        let Some(list) = &self.groups[place.ag as usize].refcounts else { return false };
-        let covers = |count: &Refcount| {
-            !count.cow && count.start <= place.block && place.block < count.start + count.len
+        self.refs(place.ag, place.block).is_some()
+    }
+
+    /// How many owners of a block the reference counts know of, if it is shared.
+    fn refs(&self, ag: u32, block: u32) -> Option<u32> {
+        let covers = |count: &&Refcount| {
+            !count.cow && count.start <= block && block < count.start + count.len
         };
-        list.iter().any(covers)
+        let counts = self.groups[ag as usize].refcounts.iter().flatten();
+        counts.filter(covers).map(|count| count.refs).max()
     }
 
     /// Takes blocks out of a fork.

@@ -237,6 +237,16 @@ impl Fs<'_> {
         unknown
     }
 
+    /// The names of a directory as they can be read, with `..`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn names_in(&mut self, dir: Ino) -> Result<Vec<Name>, DeviceError> {
+        let mut found = Found::default();
+        self.names_of(dir, &mut found)?;
+        Ok(found.names)
+    }
+
     fn names_of(&mut self, ino: Ino, found: &mut Found) -> Result<(), DeviceError> {
         let inode = &self.inodes[&ino.0];
         let (format, forkoff, size) = (inode.core.format, inode.core.forkoff, inode.core.size);

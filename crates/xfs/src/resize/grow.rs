@@ -15,8 +15,7 @@ use base::Page;
 use block::{BioFlags, Queue};
 use rt::Cx;
 
-use super::{ResizeError, Shapes, shape};
-use crate::alloc::super_block::log_super;
+use super::{ResizeError, Shapes, commit_size, shape};
 use crate::alloc::{Agf, all_free};
 use crate::error::{Result, XfsError};
 use crate::format::{AgHeader, Geometry};
@@ -101,10 +100,5 @@ fn log_size(cx: &mut Cx, writer: &WriteSide, shapes: &Shapes) -> Result<()> {
         ialloc::log_length(cx, &mut trans, space, last)?;
         space.set_length(cx, &mut trans, last, before)?;
     }
-    log_super(cx, &mut trans, space, |raw| {
-        raw.sb_dblocks.set(new.blocks_count());
-        raw.sb_agcount.set(new.ag_count());
-    })?;
-    trans.commit(cx)?;
-    log.force(cx)
+    commit_size(cx, trans, writer, new)
 }

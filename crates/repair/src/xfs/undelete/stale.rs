@@ -7,7 +7,7 @@ use base::Ino;
 use block::DeviceError;
 use xfs::format::dir::{DataBlock, FREE_TAG, FileType, Item, SPACES, entry_size};
 use xfs::format::dir_sf::Shortform;
-use xfs::format::inode::{ForkFormat, fork_ranges};
+use xfs::format::inode::ForkFormat;
 use xfs::format::{AgBlock, At, verifier};
 
 use super::{Freed, Fs, directory_kind};
@@ -64,17 +64,9 @@ impl Fs<'_> {
     /// Takes the names in directories in use that lie in their inodes.
     fn look_into_inodes(&mut self, found: &mut Finder<'_>) -> Result<(), DeviceError> {
         for ino in found.dirs.iter().copied().collect::<Vec<u64>>() {
-            let core = &self.inodes[&ino].core;
-            if core.format != ForkFormat::Local {
-                continue;
-            }
-            let (forkoff, size) = (core.forkoff, core.size as usize);
-            let slot = self.slot(Ino(ino))?;
-            let fork = &slot[fork_ranges(forkoff, slot.len()).0];
-            let bytes = &fork[..size.min(fork.len())];
-            if let Ok(local) = Shortform::parse(bytes, &self.g.features, At::Inode(Ino(ino))) {
-                for entry in local.entries() {
-                    found.directory(entry.ino.0, entry.name, ino);
+            if self.inodes[&ino].core.format == ForkFormat::Local {
+                for name in self.names_in(Ino(ino))? {
+                    found.directory(name.ino.0, &name.name, ino);
                 }
             }
         }
