@@ -6,6 +6,8 @@
 //! has about a million such words among 2^32: a wrong match is a matter of one in four thousand,
 //! and two matches are refused.
 
+use base::crc::crc32c;
+
 /// The largest structure that is searched.
 const BYTES_MAX: usize = 4096;
 /// Bits of a byte.
@@ -52,10 +54,35 @@ pub fn one_byte(
     (sum(&fixed) == stored(&fixed)).then_some(fixed)
 }
 
+/// The same for a CRC-32C over `len` bytes in one piece that does not cover itself, in time linear
+/// in the length: the place and the bits of the one change that makes up for `gap`. In more than
+/// 4 KiB only single bits are looked for.
+pub fn change_of(len: usize, gap: u32) -> Option<(usize, u8)> {
+    let changes = match len > BYTES_MAX {
+        true => (0..BITS).map(|bit| 1 << bit).collect(),
+        false => (1..=u8::MAX).collect::<Vec<_>>(),
+    };
+    // What each bit of a byte adds, from the last byte on to the first.
+    let mut words: [u32; BITS] = std::array::from_fn(|bit| crc32c(0, &[1 << bit]));
+    let mut found = None;
+    for at in (0..len).rev() {
+        for &change in &changes {
+            let bits = (0..BITS).filter(|bit| change & 1 << bit != 0);
+            if bits.fold(0, |word, bit| word ^ words[bit]) == gap {
+                if found.is_some() {
+                    return None;
+                }
+                found = Some((at, change));
+            }
+        }
+        words = words.map(|word| crc32c(word, &[0]));
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::crc::crc32c;
     use base::rng::Rng;
 
     fn stored(bytes: &[u8]) -> u32 {
@@ -83,5 +110,21 @@ mod tests {
             assert_eq!(one_byte(&wrong, sum, stored), None);
         }
         assert_eq!(one_byte(&right, sum, stored), None);
+    }
+
+    /// The change of a byte, and of a bit in more than 4 KiB, is found.
+    #[test]
+    fn a_change_follows_from_the_gap() {
+        let mut rng = Rng::new(1, 0);
+        let sum = |bytes: &[u8]| !crc32c(!0, bytes);
+        for (len, change) in [(700, 0x5a), (4096, 0x81), (32 << 10, 0x40), (1 << 18, 1)] {
+            let mut bytes: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
+            let (right, at) = (sum(&bytes), rng.below(len) as usize);
+            bytes[at] ^= change;
+            assert_eq!(change_of(len as usize, right ^ sum(&bytes)), Some((at, change)), "{len}");
+            bytes[at ^ 1] ^= 0x11;
+            bytes[(at + 9) % len as usize] ^= 0x11;
+            assert_eq!(change_of(len as usize, right ^ sum(&bytes)), None, "{len}");
+        }
     }
 }

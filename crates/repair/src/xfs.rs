@@ -290,6 +290,7 @@ impl<'a> Fs<'a> {
         self.read_groups()?;
         self.find_chunks()?;
         self.root_chunk()?;
+        self.whole_blocks()?;
         self.read_inodes()?;
         self.spare = None;
         let before = self.claims();

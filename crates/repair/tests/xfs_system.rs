@@ -1,6 +1,8 @@
-//! Inodes of XFS itself, of the realtime section and of quota; and fields of inodes, judged as
-//! xfs_repair judges them.
+//! Inodes of XFS itself, of the realtime section and of quota; records of the log; and fields of
+//! inodes, judged as xfs_repair judges them.
 
+#[path = "xfs_system/log.rs"]
+mod log;
 mod support;
 mod xfs_support;
 
@@ -275,4 +277,18 @@ fn the_metadata_directory_is_repaired() {
             }
         }
     }
+}
+
+/// A block of 64 KiB holds two chunks. Where the first one is made anew, so is the other: the
+/// newest xfs_repair reads the block as one.
+#[test]
+fn the_first_inodes_come_back_in_whole_blocks() {
+    let kind = kind("xfs-64k");
+    let image = kind.image().snapshot();
+    let g = geometry(&image).expect("sound");
+    let place = g.linear(g.ino_place(g.root_ino).0) * u64::from(g.block_size);
+    let device = Arc::new(MemoryDevice::from_image(&image));
+    device.write_at(place, &vec![0; g.block_size as usize]);
+    let planned = repaired(&device);
+    assert!(planned.findings.iter().any(|found| found.rule == "inode-chunk"), "{planned:#?}");
 }

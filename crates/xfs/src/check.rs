@@ -267,6 +267,7 @@ fn begin(
         }
         Ok(Some((over, replayed))) => {
             findings.add(Rule::LogReplayed, At::Log(0), format!("into memory: {replayed}"));
+            damaged_record(replayed.damaged, findings);
             let again = read_super(cx, &over, findings)?;
             Ok(again.map(|(raw, geometry)| (over, raw, geometry)))
         }
@@ -279,7 +280,14 @@ fn begin(
     }
 }
 
-/// The first block of a clean log, if there is one.
+/// A record of the log that recovery does not take.
+fn damaged_record(damaged: Option<recovery::Damaged>, findings: &mut Findings) {
+    if let Some(damaged) = damaged {
+        findings.add(Rule::LogRecord, At::Log(damaged.at.block), damaged.to_string());
+    }
+}
+
+/// The first block of a clean log, if there is one, and what lies behind its end.
 fn start_of_log(
     cx: &mut Cx,
     records: Option<&Arc<Queue>>,
@@ -287,7 +295,11 @@ fn start_of_log(
     findings: &mut Findings,
 ) -> Result<(), DeviceError> {
     let Some(records) = records else { return Ok(()) };
-    match recovery::starts_whole(cx, records, LogGeometry::of(geometry)) {
+    let geometry = LogGeometry::of(geometry);
+    if let Ok(found) = recovery::find(cx, records, geometry) {
+        damaged_record(found.damaged, findings);
+    }
+    match recovery::starts_whole(cx, records, geometry) {
         Ok(true) => (),
         Err(XfsError::Device(error) | XfsError::Log(LogError::Device(error))) => return Err(error),
         _ => findings.add(Rule::LogStart, At::Log(0), "is of no cycle that follows on the last"),

@@ -1,6 +1,6 @@
 //! Inode chunks: as their btree says, and where that cannot be believed, found by their content.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use block::DeviceError;
 use xfs::Rule;
@@ -81,17 +81,54 @@ impl Fs<'_> {
             return Ok(());
         }
         let place = self.g.ino_split(root);
-        let start = place.agino - place.agino % 64;
+        if self.make_chunk(place.ag, place.agino - place.agino % 64)? {
+            let (detail, action) = ("the inodes of the root directory are gone", "make free ones");
+            let loss = "inodes of the file system's first chunk";
+            self.note(lossy(Rule::InodeChunk, At::Agi(place.ag), detail, action, loss));
+        }
+        Ok(())
+    }
+
+    /// Makes chunks anew that share a block with a known one: such a block is full of inodes.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn whole_blocks(&mut self) -> Result<(), DeviceError> {
+        let per_block = self.g.inodes_per_block();
+        if self.healing || per_block <= 64 {
+            return Ok(());
+        }
+        for ag in 0..self.groups.len() as u32 {
+            let known = self.groups[ag as usize].chunks.iter();
+            let firsts = known.map(|chunk| chunk.start - chunk.start % per_block);
+            for first in firsts.collect::<BTreeSet<_>>() {
+                for start in (first..first + per_block).step_by(64) {
+                    if self.make_chunk(ag, start)? {
+                        let detail = format!("inodes {start} to {} are gone", start + 63);
+                        let loss = "inodes of this block";
+                        let found =
+                            lossy(Rule::InodeChunk, At::Agi(ag), detail, "make free ones", loss);
+                        self.note(found);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a chunk of free inodes where there is none, around what is left of them. False where
+    /// it cannot be.
+    fn make_chunk(&mut self, ag: u32, start: u32) -> Result<bool, DeviceError> {
         let chunk = InodeChunk { start, holes: 0, count: 64, free_count: 64, free: u64::MAX };
-        let chunks = &self.groups[place.ag as usize].chunks;
+        let chunks = &self.groups[ag as usize].chunks;
         let at = chunks.partition_point(|other| other.start < start);
         let apart = chunks.get(at).is_none_or(|next| next.start - start >= 64)
             && at.checked_sub(1).is_none_or(|before| start - chunks[before].start >= 64);
-        if !apart || !self.chunk_possible(place.ag, &chunk) {
-            return Ok(());
+        if !apart || !self.chunk_possible(ag, &chunk) {
+            return Ok(false);
         }
         for index in 0..64 {
-            let ino = self.ino(place.ag, start + index);
+            let ino = self.ino(ag, start + index);
             let old = self.slot(ino)?;
             if inode::verify(&old, ino, &self.g).is_err() {
                 let mut slot = vec![0; old.len()];
@@ -99,13 +136,10 @@ impl Fs<'_> {
                 self.put_slot(ino, &mut slot)?;
             }
         }
-        let group = &mut self.groups[place.ag as usize];
+        let group = &mut self.groups[ag as usize];
         group.chunks.insert(at, chunk);
         group.wrong = true;
-        let (detail, action) = ("the inodes of the root directory are gone", "make free ones");
-        let loss = "inodes of the file system's first chunk";
-        self.note(lossy(Rule::InodeChunk, At::Agi(place.ag), detail, action, loss));
-        Ok(())
+        Ok(true)
     }
 
     /// Whether a record of the inode btree can be.

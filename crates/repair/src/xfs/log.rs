@@ -6,14 +6,14 @@ use block::{DeviceError, Queue};
 use xfs::Rule;
 use xfs::XfsError;
 use xfs::format::At;
-use xfs::format::log::LOG_BLOCK;
-use xfs::log::recovery::{self, Recovered, RecoveryContext};
+use xfs::format::log::{LOG_BLOCK, Lsn};
+use xfs::log::recovery::{self, Change, Recovered, RecoveryContext};
 use xfs::log::{LogError, LogGeometry};
 use xfs::mkfs::unmount_record;
 use xfs::mount::options::BesideDevice;
 
 use super::{Fs, lossy, safe};
-use crate::RepairError;
+use crate::{RepairError, restore};
 
 /// Device errors stay what they are; anything else is the log's.
 fn hopeless(error: XfsError) -> RepairError {
@@ -40,7 +40,7 @@ impl Fs<'_> {
         if self.g.features.external_log {
             return self.ensure_empty(beside);
         }
-        match self.replay() {
+        match self.replay(zero_log) {
             Err(RepairError::Hopeless(why)) if zero_log => {
                 let done = self.replay_what_can()?;
                 self.log_emptied = true;
@@ -74,28 +74,58 @@ impl Fs<'_> {
     fn ensure_empty(&mut self, log: Option<&BesideDevice>) -> Result<(), RepairError> {
         let log = &log.ok_or(RepairError::LogDevice)?.0;
         let found = recovery::find(self.view.cx(), log, LogGeometry::of(&self.g));
-        match found.map_err(hopeless)?.clean {
+        let found = found.map_err(hopeless)?;
+        match found.clean && found.damaged.is_none() {
             true => Ok(()),
             false => Err(RepairError::ExternalLog),
         }
     }
 
-    fn replay(&mut self) -> Result<(), RepairError> {
+    /// Replays the log up to its end. A damaged record ends it, unless what lies behind is wanted.
+    fn replay(&mut self, all: bool) -> Result<(), RepairError> {
         let (overlay, queue) = self.view.overlay()?;
-        let found = recovery::find(self.view.cx(), &queue, LogGeometry::of(&self.g));
-        let found = found.map_err(hopeless)?;
-        if found.clean {
+        let geometry = LogGeometry::of(&self.g);
+        let restored = self.restore_records(&queue)?;
+        let found = recovery::find(self.view.cx(), &queue, geometry).map_err(hopeless)?;
+        if let Some(damaged) = found.damaged.filter(|_| all) {
+            return Err(RepairError::Hopeless(damaged.to_string()));
+        }
+        if found.clean && found.damaged.is_none() {
             return self.first_block_of_log(&queue, found.head.previous > 0);
         }
-        let report = xfs::recover(self.view.cx(), &queue).map_err(hopeless)?;
-        self.view.absorb(&overlay)?;
-        self.note(safe(
-            Rule::LogDirty,
-            At::Log(0),
-            "was not unmounted",
-            &format!("replay: {report}"),
-        ));
+        if !found.clean {
+            let report = xfs::recover(self.view.cx(), &queue).map_err(hopeless)?;
+            self.view.absorb(&overlay)?;
+            let action = format!("replay: {report}");
+            self.note_restored(&restored);
+            self.note(safe(Rule::LogDirty, At::Log(0), "was not unmounted", &action));
+        }
+        if let Some(damaged) = found.damaged {
+            self.log_emptied = true;
+            self.empty_log(1);
+            let hint = "make the log empty; --zero-log replays what can be behind it, too";
+            let loss = "the changes in it, and in those behind it";
+            let at = At::Log(damaged.at.block);
+            self.note(lossy(Rule::LogRecord, at, damaged.to_string(), hint, loss));
+        }
         Ok(())
+    }
+
+    /// Puts records right whose checksum names what is wrong.
+    fn restore_records(&mut self, queue: &Arc<Queue>) -> Result<Vec<Lsn>, RepairError> {
+        let geometry = LogGeometry::of(&self.g);
+        let correct = |len, gap| {
+            let (at, bits) = restore::change_of(len, gap)?;
+            Some(Change { at, bits })
+        };
+        recovery::restore_records(self.view.cx(), queue, geometry, &correct).map_err(hopeless)
+    }
+
+    fn note_restored(&mut self, records: &[Lsn]) {
+        let (rule, detail) = (Rule::LogRecord, "does not fit its checksum in one place");
+        for record in records {
+            self.note(safe(rule, At::Log(record.block), detail, "put it right by the checksum"));
+        }
     }
 
     /// A log whose first block is damaged is made empty anew; it is clean if its end was `found`.
@@ -120,6 +150,9 @@ impl Fs<'_> {
         let geometry = LogGeometry::of(&self.g);
         let mut context = RecoveryContext::of(&self.g);
         context.leave_out = true;
+        if let Ok(restored) = self.restore_records(&queue) {
+            self.note_restored(&restored);
+        }
         match recovery::recover(self.view.cx(), &queue, geometry, &context).map_err(hopeless) {
             Ok(done) if done.items > done.left_out => {
                 self.view.absorb(&overlay)?;

@@ -17,6 +17,8 @@ vfs::check_rules! {
     LogReplayed = "log-replayed",
     /// The first block of the log follows on its last one.
     LogStart = "log-start",
+    /// Recovery does not end before a record that was written and is damaged.
+    LogRecord = "log-record",
     /// Every block of metadata has its checksum.
     Checksum = "checksum",
     /// Every block of metadata says its kind, place, owner and file system.

@@ -19,7 +19,7 @@ pub const VERSION_2: u32 = 2;
 /// Bytes of a block of the log.
 pub const LOG_BLOCK: usize = 512;
 /// Bytes of data whose cycle words one header keeps.
-pub const CYCLE_DATA: usize = 32 << 10;
+pub(crate) const CYCLE_DATA: usize = 32 << 10;
 /// Bytes of a record's data at the most.
 pub const RECORD_MAX: usize = 256 << 10;
 /// `h_fmt`: items in little-endian order.
@@ -110,7 +110,7 @@ assert_layout!(RawRecordHeader, 324, h_lsn @ 16, h_crc @ 32, h_cycle_data @ 44, 
 views!(RawRecordHeader);
 
 /// Bytes of the header that its checksum covers: the structure padded to a multiple of eight.
-const HEADER_SUMMED: usize = 328;
+pub(crate) const HEADER_SUMMED: usize = 328;
 
 /// An extended header: the cycle words of 32 KiB more.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Debug)]

@@ -17,6 +17,7 @@
 //! `Documentation/filesystems/xfs/xfs-self-describing-metadata.rst` on sequence numbers.
 
 mod buffer;
+mod damage;
 mod dquot;
 mod head;
 mod icreate;
@@ -44,6 +45,7 @@ use crate::format::log_item::ItemKind;
 use crate::log::BesideDevice;
 use crate::trans::intent::Work;
 
+pub use damage::{Change, Damaged, restore_records};
 pub(crate) use head::is_clean;
 pub use head::{FoundHead, find, starts_whole};
 pub use intent::Unfinished;
@@ -78,7 +80,7 @@ pub struct RecoveryContext {
     /// The kinds of intents that can be carried out afterwards.
     pub can_finish: &'static [ItemKind],
     /// What cannot be recovered is left out and counted, for a repair that empties the log
-    /// afterwards; the records end before the first one that cannot be read.
+    /// afterwards: of a damaged record what it holds, with the items that reach into it.
     pub leave_out: bool,
 }
 
@@ -144,6 +146,8 @@ pub struct Recovered {
     pub buffers: u64,
     /// Items that were older than what was on the device.
     pub skipped: u64,
+    /// Recovery ended before a damaged record.
+    pub damaged: Option<Damaged>,
     /// Items and records that could not be recovered, where that is allowed.
     pub left_out: u64,
     /// Intents without a done item, oldest first. While there are any, `head.tail` stays before
@@ -166,7 +170,10 @@ pub fn recover(
     context: &RecoveryContext,
 ) -> Result<Recovered> {
     let log = context.log.as_ref().map_or(queue, |device| &device.0);
-    let found = find(cx, log, geometry)?;
+    let mut found = find(cx, log, geometry)?;
+    if let Some(damaged) = found.damaged.filter(|_| context.leave_out) {
+        (found.clean, found.head.head) = (false, damaged.end);
+    }
     let mut recovered = Recovered {
         head: found.head,
         clean: found.clean,
@@ -176,6 +183,7 @@ pub fn recover(
         items: 0,
         buffers: 0,
         skipped: 0,
+        damaged: found.damaged,
         left_out: 0,
         unfinished: Vec::new(),
         quota_off: QuotaFlags::empty(),
@@ -185,17 +193,16 @@ pub fn recover(
             return Err(LogError::ReadOnly.into());
         }
         let mut first = pass::FirstPass::new(context, queue.bytes() / 512);
-        let walked = pass(cx, log, &geometry, &found, &mut first);
-        recovered.records = context.or_left_out(walked, &mut recovered.left_out)?.unwrap_or(0);
+        let walk = Walk { queue: log, geometry: &geometry, head: found.head, context };
+        recovered.records = walk.pass(cx, &mut first, &mut recovered.left_out)?;
         recovered.quota_off = first.quota_off();
-        let (cancelled, context) = first.finish()?;
+        let (cancelled, grown) = first.finish()?;
         // Buffers of its own: they are neither verified on read nor on write as a mount's are.
         let config =
-            BufCacheConfig { uuid: context.meta_uuid, v4: context.v4, limit_bytes: CACHE_BYTES };
+            BufCacheConfig { uuid: grown.meta_uuid, v4: grown.v4, limit_bytes: CACHE_BYTES };
         let bufs = BufCache::new(queue.clone(), config);
-        let mut second = pass::SecondPass::new(bufs, &context, cancelled, recovered.quota_off);
-        let walked = pass(cx, log, &geometry, &found, &mut second);
-        context.or_left_out(walked, &mut 0)?;
+        let mut second = pass::SecondPass::new(bufs, &grown, cancelled, recovered.quota_off);
+        walk.pass(cx, &mut second, &mut 0)?;
         second.finish(cx, &mut recovered)?;
     }
     if !log.info().read_only && !context.leave_out {
@@ -204,28 +211,59 @@ pub fn recover(
     Ok(recovered)
 }
 
-/// One walk over all records.
-fn pass(
-    cx: &mut Cx,
-    queue: &Arc<Queue>,
-    geometry: &LogGeometry,
-    found: &FoundHead,
-    sink: &mut dyn transaction::Sink,
-) -> Result<u64> {
-    let mut assembly = transaction::Assembly::new(geometry);
-    let (mut at, mut records) = (found.head.tail, 0);
-    while at != found.head.head {
-        let record = record::read(cx, queue, geometry, at)?;
+/// The records from the tail to the head.
+struct Walk<'a> {
+    queue: &'a Arc<Queue>,
+    geometry: &'a LogGeometry,
+    head: LogHead,
+    context: &'a RecoveryContext,
+}
+
+impl Walk<'_> {
+    /// One walk over all of them. The number of those that were read.
+    fn pass(
+        &self,
+        cx: &mut Cx,
+        sink: &mut dyn transaction::Sink,
+        left_out: &mut u64,
+    ) -> Result<u64> {
+        let Walk { queue, geometry, head, context } = *self;
+        let mut assembly = transaction::Assembly::new(geometry);
+        let (mut at, mut records) = (head.tail, 0);
+        while at != head.head {
+            let taken = self.record(cx, at, &mut assembly, sink);
+            if let Some(next) = context.or_left_out(taken, left_out)? {
+                (at, records) = (next, records + 1);
+                continue;
+            }
+            assembly.leave_out();
+            match damage::next_record(cx, queue, geometry, at, head.head)? {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        context.or_left_out(assembly.end(cx, sink), left_out)?;
+        Ok(records)
+    }
+
+    /// Takes one; answers where the next one lies.
+    fn record(
+        &self,
+        cx: &mut Cx,
+        at: Lsn,
+        assembly: &mut transaction::Assembly,
+        sink: &mut dyn transaction::Sink,
+    ) -> Result<Lsn> {
+        let geometry = self.geometry;
+        let record = record::read(cx, self.queue, geometry, at)?;
         record.verify(geometry)?;
-        assembly.record(cx, &record, sink)?;
-        records += 1;
         let end = record.end(geometry);
-        if geometry.position(end) > geometry.position(found.head.head) {
+        if geometry.position(end) > geometry.position(self.head.head) {
             return Err(LogError::NoRecord { block: end.block }.into());
         }
-        at = end;
+        assembly.record(cx, &record, sink)?;
+        Ok(end)
     }
-    Ok(records)
 }
 
 /// Buffers that were freed: how many cancel items name each, by first sector and length.

@@ -6,6 +6,7 @@ use base::Page;
 use block::{BioFlags, DeviceError, Queue};
 use rt::Cx;
 
+use super::damage::Damaged;
 use super::record::{self, Record};
 use crate::error::{Result, XfsError};
 use crate::format::Geometry;
@@ -15,11 +16,13 @@ use crate::log::{LogError, LogGeometry, LogHead};
 
 /// Blocks behind the head in which records may have been written in any order: eight records of
 /// 256 KiB.
-const WINDOW: u32 = 8 * 512;
+pub(super) const WINDOW: u32 = 8 * 512;
 /// Records that are checked by their checksum before the head is believed.
 const CHECKED: usize = 8;
+/// Blocks at the ends of the ring that are asked for its cycles.
+const EDGE: u32 = 8;
 /// Blocks that are read at once.
-const CHUNK: u32 = 256;
+pub(super) const CHUNK: u32 = 256;
 /// The log's limits: 2 GiB and one block less; a few records.
 const BLOCKS: std::ops::Range<u32> = 512..1 << 23;
 
@@ -32,6 +35,8 @@ pub struct FoundHead {
     pub clean: bool,
     /// It carries no UUID: a change of the file system's was cut off.
     pub unnamed: bool,
+    /// What lies at the head is a damaged record.
+    pub damaged: Option<Damaged>,
 }
 
 /// Finds head and tail. May park.
@@ -43,15 +48,16 @@ pub fn find(cx: &mut Cx, queue: &Arc<Queue>, geometry: LogGeometry) -> Result<Fo
         return Err(LogError::Size { blocks: geometry.blocks }.into());
     }
     let mut ring = Ring { queue: queue.clone(), geometry };
-    let Some(end) = ring.end(cx)? else {
+    let Some(Ends { written, order }) = ring.ends(cx)? else {
         let start = Lsn { cycle: 1, block: 0 };
         return Ok(FoundHead {
             head: LogHead { head: start, tail: start, previous: 0 },
             clean: true,
             unnamed: false,
+            damaged: None,
         });
     };
-    let last = ring.last_good(cx, end)?;
+    let last = ring.last_good(cx, order)?;
     last.check_identity(&geometry)?;
     let head = last.end(&geometry);
     let clean = last.is_unmount();
@@ -61,7 +67,8 @@ pub fn find(cx: &mut Cx, queue: &Arc<Queue>, geometry: LogGeometry) -> Result<Fo
     }
     let previous = last.lsn.block;
     let unnamed = last.header().h_fs_uuid == [0; 16];
-    Ok(FoundHead { head: LogHead { head, tail, previous }, clean, unnamed })
+    let damaged = ring.damage(cx, head, written)?;
+    Ok(FoundHead { head: LogHead { head, tail, previous }, clean, unnamed, damaged })
 }
 
 /// Whether the log holds nothing that must be recovered. A log whose end cannot be found is not
@@ -75,7 +82,7 @@ pub(crate) fn is_clean(
     geometry: &Geometry,
 ) -> std::result::Result<bool, DeviceError> {
     match find(cx, queue, LogGeometry::of(geometry)) {
-        Ok(found) => Ok(found.clean),
+        Ok(found) => Ok(found.clean && found.damaged.is_none()),
         Err(XfsError::Device(error) | XfsError::Log(LogError::Device(error))) => Err(error),
         Err(_) => Ok(false),
     }
@@ -107,8 +114,12 @@ fn check_tail(geometry: &LogGeometry, lsn: Lsn, tail: Lsn, head: Lsn) -> Result<
     Ok(())
 }
 
+fn no_head(block: u32) -> XfsError {
+    LogError::NoHead { block }.into()
+}
+
 /// The cycle that a block of the log was written in.
-fn cycle_of(block: &[u8]) -> u32 {
+pub(super) fn cycle_of(block: &[u8]) -> u32 {
     let word = |at: usize| u32::from_be_bytes(block[at..at + 4].try_into().expect("four bytes"));
     match word(0) {
         RECORD_MAGIC => word(4),
@@ -116,9 +127,17 @@ fn cycle_of(block: &[u8]) -> u32 {
     }
 }
 
-struct Ring {
-    queue: Arc<Queue>,
-    geometry: LogGeometry,
+pub(super) struct Ring {
+    pub(super) queue: Arc<Queue>,
+    pub(super) geometry: LogGeometry,
+}
+
+/// Blocks at which a log ends.
+struct Ends {
+    /// Behind it nothing was written in the newest cycle.
+    written: u32,
+    /// Before it everything was.
+    order: u32,
 }
 
 impl Ring {
@@ -130,31 +149,58 @@ impl Ring {
         Ok(cycle_of(&self.blocks(cx, block, 1)?))
     }
 
-    /// The first block behind everything that was written in the newest cycle; None if nothing
-    /// was ever written.
-    fn end(&mut self, cx: &mut Cx) -> Result<Option<u32>> {
-        let count = self.geometry.blocks;
-        let (first, last) = (self.cycle(cx, 0)?, self.cycle(cx, count - 1)?);
+    /// Where what was written in the newest cycle ends; None if nothing was ever written.
+    fn ends(&mut self, cx: &mut Cx) -> Result<Option<Ends>> {
+        let (first, last) = self.edges(cx)?;
         if first == 0 {
             return Ok(None);
         }
-        let (end, old) = if first == last {
-            (count, first.wrapping_sub(1))
+        let (written, old) = if first == last {
+            (self.geometry.blocks, first.wrapping_sub(1))
         } else {
             // If the ring was never full, `last` is 0.
-            (self.first_with(cx, last)?, last)
+            (self.first_with(cx, first, last)?, last)
         };
-        Ok(Some(self.first_hole(cx, end, old)?))
+        Ok(Some(Ends { written, order: self.first_hole(cx, written, old)? }))
     }
 
-    /// By bisection: the first block of the part that was written in `cycle`.
-    fn first_with(&mut self, cx: &mut Cx, cycle: u32) -> Result<u32> {
+    /// The cycles of the first block and of the last one; of their neighbours, where those two do
+    /// not go together.
+    fn edges(&mut self, cx: &mut Cx) -> Result<(u32, u32)> {
+        let (first, last) = (self.cycle(cx, 0)?, self.cycle(cx, self.geometry.blocks - 1)?);
+        // Two apart they are where the last record goes round the corner and is torn there.
+        let fit = |first: u32, last: u32| {
+            let next = next_cycle(last);
+            first == last || first == next || first == next_cycle(next)
+        };
+        for near in (0..EDGE).filter(|_| !fit(first, last)) {
+            let (other, far) = (self.cycle(cx, near)?, self.geometry.blocks - 1 - near);
+            let another = self.cycle(cx, far)?;
+            let pairs = [(other, last), (first, another), (other, another)];
+            if let Some(pair) = pairs.into_iter().find(|&(first, last)| fit(first, last)) {
+                return Ok(pair);
+            }
+        }
+        Ok((first, last))
+    }
+
+    /// By bisection: the first block of the part that was written in cycle `last`, behind what was
+    /// written later, up to `first`. Blocks of other cycles are damaged, and passed over.
+    fn first_with(&mut self, cx: &mut Cx, first: u32, last: u32) -> Result<u32> {
         let (mut newer, mut older) = (0, self.geometry.blocks - 1);
         while older - newer > 1 {
             let middle = newer + (older - newer) / 2;
-            match self.cycle(cx, middle)? == cycle {
+            let mut at = middle;
+            let old = loop {
+                match self.cycle(cx, at)? {
+                    cycle if cycle == last => break true,
+                    cycle if (last..=first).contains(&cycle) || at + 1 == older => break false,
+                    _ => at += 1,
+                }
+            };
+            match old {
                 true => older = middle,
-                false => newer = middle,
+                false => newer = at,
             }
         }
         Ok(older)
@@ -201,6 +247,13 @@ impl Ring {
     fn last_good(&mut self, cx: &mut Cx, end: u32) -> Result<Record> {
         let headers = self.headers_before(cx, end)?;
         let mut good: Option<Record> = None;
+        // The oldest of them may be a damaged one: then it is the one before it.
+        if let Some(&oldest) = headers.first()
+            && self.whole(cx, oldest, end)?.is_none()
+            && let Some(&before) = self.headers_before(cx, oldest)?.last()
+        {
+            return self.whole(cx, before, oldest)?.ok_or_else(|| no_head(end));
+        }
         for block in headers {
             let Some(record) = self.whole(cx, block, end)? else { break };
             // What follows must follow: an older record behind a torn one is not the log's end.
@@ -209,7 +262,7 @@ impl Ring {
             }
             good = Some(record);
         }
-        good.ok_or_else(|| LogError::NoHead { block: end }.into())
+        good.ok_or_else(|| no_head(end))
     }
 
     /// The places of the last headers before `end`, oldest first: all of the window, or the last
@@ -245,7 +298,7 @@ impl Ring {
     }
 
     /// The record at `block`, if it is whole; `end` is where what was written ends.
-    fn whole(&mut self, cx: &mut Cx, block: u32, end: u32) -> Result<Option<Record>> {
+    pub(super) fn whole(&mut self, cx: &mut Cx, block: u32, end: u32) -> Result<Option<Record>> {
         let page = self.blocks(cx, block, 1)?;
         let Ok(raw) = RawRecordHeader::parse(&page, block) else { return Ok(None) };
         let lsn = raw.lsn();

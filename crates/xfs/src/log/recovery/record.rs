@@ -1,14 +1,18 @@
 //! One record: read, checked, its cycle words put back.
 
+use std::iter;
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{Page, Sector};
-use block::Queue;
+use block::{BioFlags, Queue};
 use rt::Cx;
 
+use super::damage::Change;
 use crate::error::Result;
 use crate::format::log::{
-    FORMAT_LITTLE, LOG_BLOCK, Lsn, RawRecordHeader, record_checksum, unpacked,
+    CYCLE_DATA, FORMAT_LITTLE, HEADER_SUMMED, LOG_BLOCK, Lsn, RawExtHeader, RawRecordHeader,
+    record_checksum, unpacked,
 };
 use crate::log::record::advance;
 use crate::log::{LogError, LogGeometry};
@@ -32,19 +36,7 @@ pub(super) fn read(
 ) -> Result<Record> {
     let mut bytes = Vec::new();
     read_blocks(cx, queue, geometry, lsn.block, 1, &mut bytes)?;
-    let raw = RawRecordHeader::parse(&bytes, lsn.block)?;
-    if raw.lsn() != lsn {
-        return Err(LogError::NoRecord { block: lsn.block }.into());
-    }
-    let (headers, total) = (raw.header_blocks(), raw.total_blocks());
-    if total > geometry.blocks {
-        return Err(LogError::NoRecord { block: lsn.block }.into());
-    }
-    if total > 1 {
-        let next = advance(lsn, 1, geometry.blocks).block;
-        read_blocks(cx, queue, geometry, next, total - 1, &mut bytes)?;
-    }
-    Ok(Record { lsn, bytes, headers })
+    Record::starting_with(cx, queue, geometry, lsn, bytes)
 }
 
 /// Reads `count` blocks from `block` on, without going round; also where the device's blocks are
@@ -71,7 +63,29 @@ pub(super) fn read_run(
     Ok(Page::from_slice(&page[at..at + count as usize * LOG_BLOCK]))
 }
 
-fn read_blocks(
+/// Writes blocks from `block` on, without going round; also where the device's blocks are larger
+/// than the log's. May park.
+fn put_blocks(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: &LogGeometry,
+    block: u32,
+    bytes: &[u8],
+) -> Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let unit = queue.info().block_sectors();
+    let first = geometry.sector(block).0;
+    let (from, at) = (first - first % unit, (first % unit) as usize * LOG_BLOCK);
+    let len = (at + bytes.len()).next_multiple_of(unit as usize * LOG_BLOCK);
+    let mut page = queue.read(cx, Sector(from), len).map_err(LogError::Device)?;
+    page.make_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+    queue.write(cx, Sector(from), page, BioFlags::META).map_err(LogError::Device)?;
+    Ok(())
+}
+
+pub(super) fn read_blocks(
     cx: &mut Cx,
     queue: &Arc<Queue>,
     geometry: &LogGeometry,
@@ -89,6 +103,29 @@ fn read_blocks(
 }
 
 impl Record {
+    /// The record at `lsn` of which `bytes` is the first block.
+    pub(super) fn starting_with(
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        geometry: &LogGeometry,
+        lsn: Lsn,
+        mut bytes: Vec<u8>,
+    ) -> Result<Record> {
+        let raw = RawRecordHeader::parse(&bytes, lsn.block)?;
+        if raw.lsn() != lsn {
+            return Err(LogError::NoRecord { block: lsn.block }.into());
+        }
+        let (headers, total) = (raw.header_blocks(), raw.total_blocks());
+        if total > geometry.blocks {
+            return Err(LogError::NoRecord { block: lsn.block }.into());
+        }
+        if total > 1 {
+            let next = advance(lsn, 1, geometry.blocks).block;
+            read_blocks(cx, queue, geometry, next, total - 1, &mut bytes)?;
+        }
+        Ok(Record { lsn, bytes, headers })
+    }
+
     pub fn header(&self) -> &RawRecordHeader {
         RawRecordHeader::view(&self.bytes).expect("a record has its header")
     }
@@ -108,6 +145,49 @@ impl Record {
         let (headers, _) = self.bytes.split_at(self.headers * LOG_BLOCK);
         let (main, extended) = headers.split_at(LOG_BLOCK);
         record_checksum(main, extended, self.data())
+    }
+
+    /// The bits in which its checksum differs from the one that it has.
+    pub fn gap(&self) -> u32 {
+        self.header().h_crc.get() ^ self.sum()
+    }
+
+    /// The parts that the checksum is made over, in their order, as they lie in the bytes.
+    fn summed_parts(&self) -> Vec<Range<usize>> {
+        let len = self.data().len();
+        let extended = (1..self.headers.min(len.div_ceil(CYCLE_DATA)))
+            .map(|header| header * LOG_BLOCK..header * LOG_BLOCK + size_of::<RawExtHeader>());
+        let start = self.headers * LOG_BLOCK;
+        let data = iter::once(start..start + len);
+        iter::once(0..HEADER_SUMMED).chain(extended).chain(data).collect()
+    }
+
+    /// Bytes that the checksum is made over.
+    pub fn summed(&self) -> usize {
+        self.summed_parts().iter().map(ExactSizeIterator::len).sum()
+    }
+
+    /// Changes a byte.
+    pub fn change(&mut self, change: &Change) {
+        let mut at = change.at;
+        for part in self.summed_parts() {
+            if at < part.len() {
+                self.bytes[part.start + at] ^= change.bits;
+                return;
+            }
+            at -= part.len();
+        }
+    }
+
+    /// Writes it to its place. May park.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn write(&self, cx: &mut Cx, queue: &Arc<Queue>, geometry: &LogGeometry) -> Result<()> {
+        let before = (geometry.blocks - self.lsn.block) as usize * LOG_BLOCK;
+        let (near, far) = self.bytes.split_at(before.min(self.bytes.len()));
+        put_blocks(cx, queue, geometry, self.lsn.block, near)?;
+        put_blocks(cx, queue, geometry, 0, far)
     }
 
     /// True if it is whole. `mkfs.xfs` leaves the sum out of its unmount record, so that 0 must

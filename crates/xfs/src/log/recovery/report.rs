@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Recovered;
+use super::{Damaged, Recovered};
 
 /// What recovery did.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct RecoveryReport {
     pub cow_blocks: u64,
     /// Inodes without a name that were freed.
     pub unlinked: u64,
+    /// A damaged record, before which recovery ended.
+    pub damaged: Option<Damaged>,
 }
 
 impl RecoveryReport {
@@ -37,6 +39,7 @@ impl RecoveryReport {
             intents: recovered.unfinished.len() as u64,
             cow_blocks: 0,
             unlinked: 0,
+            damaged: recovered.damaged,
         }
     }
 }
@@ -48,6 +51,7 @@ impl fmt::Display for RecoveryReport {
             "{} transactions replayed ({} items, {} buffers written, {} intents carried out, {} \
              unlinked inodes freed)",
             self.transactions, self.items, self.buffers, self.intents, self.unlinked
-        )
+        )?;
+        self.damaged.iter().try_for_each(|damaged| write!(f, "; {damaged}"))
     }
 }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::format::log::{
     CLIENT_LOG, CLIENT_TRANSACTION, Lsn, OpFlags, RawOpHeader, RawTransHeader, TRANS_MAGIC,
 };
-use crate::format::log_item::RawItemHead;
+use crate::format::log_item::{ItemKind, RawItemHead};
 use crate::log::{LogError, LogGeometry, OP_HEADER};
 
 /// Regions of one item at the most: a header and a region for each of 512 chunks, with room.
@@ -39,6 +39,8 @@ pub(super) struct Transaction {
     header: Vec<u8>,
     /// The last region is not complete.
     open: bool,
+    /// A part of it is lost: items are taken where one can be seen to begin.
+    lost: bool,
 }
 
 /// Who wants the transactions of a log, in the order in which they were committed.
@@ -51,11 +53,28 @@ pub(super) struct Assembly {
     open: BTreeMap<u32, Transaction>,
     bytes: u64,
     limit: u64,
+    /// A record was left out.
+    gap: bool,
 }
 
 impl Assembly {
     pub fn new(geometry: &LogGeometry) -> Assembly {
-        Assembly { open: BTreeMap::new(), bytes: 0, limit: geometry.bytes() }
+        Assembly { open: BTreeMap::new(), bytes: 0, limit: geometry.bytes(), gap: false }
+    }
+
+    /// A record is left out: of what has begun, whole items are kept.
+    pub fn leave_out(&mut self) {
+        self.gap = true;
+        self.open.values_mut().for_each(Transaction::lose);
+    }
+
+    /// What began before a record that is left out was committed in it, or with it.
+    pub fn end(&mut self, cx: &mut Cx, sink: &mut dyn Sink) -> Result<()> {
+        let open = std::mem::take(&mut self.open);
+        open.into_values().filter(|one| one.lost).try_for_each(|mut one| {
+            one.lose();
+            sink.transaction(cx, one)
+        })
     }
 
     /// Takes the operations of a record.
@@ -93,10 +112,12 @@ impl Assembly {
     ) -> Result<()> {
         let (tid, mut flags) = (raw.oh_tid.get(), raw.flags());
         if flags.contains(OpFlags::START) {
-            let transaction =
-                Transaction { tid, lsn, items: Vec::new(), header: Vec::new(), open: false };
-            self.open.insert(tid, transaction);
+            self.open.insert(tid, Transaction::new(tid, lsn));
             return Ok(());
+        }
+        if self.gap {
+            // It may have begun in what is left out.
+            self.open.entry(tid).or_insert_with(|| Transaction::rest(tid, lsn));
         }
         // Before the tail's first transaction lies the rest of older ones.
         let Some(transaction) = self.open.get_mut(&tid) else { return Ok(()) };
@@ -104,18 +125,22 @@ impl Assembly {
         if self.bytes > self.limit {
             return Err(LogError::TooLarge { limit: self.limit }.into());
         }
+        let ended = flags.contains(OpFlags::END);
         flags.remove(OpFlags::END);
         if flags.contains(OpFlags::WAS_CONTINUED) {
             flags.remove(OpFlags::CONTINUE);
         }
         match flags {
             OpFlags::COMMIT => {
-                let whole = self.open.remove(&tid).expect("it was just there");
+                let mut whole = self.open.remove(&tid).expect("it was just there");
                 self.bytes -= whole.bytes().min(self.bytes);
+                if whole.lost {
+                    whole.lose();
+                }
                 whole.check()?;
                 sink.transaction(cx, whole)
             }
-            OpFlags::WAS_CONTINUED => transaction.continue_region(region),
+            OpFlags::WAS_CONTINUED => transaction.continue_region(region, ended),
             OpFlags::CONTINUE => transaction.begin_region(region, true),
             flags if flags.is_empty() => transaction.begin_region(region, false),
             OpFlags::UNMOUNT => Ok(()),
@@ -125,6 +150,24 @@ impl Assembly {
 }
 
 impl Transaction {
+    fn new(tid: u32, lsn: Lsn) -> Transaction {
+        Transaction { tid, lsn, items: Vec::new(), header: Vec::new(), open: false, lost: false }
+    }
+
+    /// The rest of one whose start is lost.
+    fn rest(tid: u32, lsn: Lsn) -> Transaction {
+        let header = vec![0; size_of::<RawTransHeader>()];
+        Transaction { header, lost: true, ..Transaction::new(tid, lsn) }
+    }
+
+    /// What comes next does not follow on what is there.
+    fn lose(&mut self) {
+        let cut = self.open;
+        self.items.pop_if(|item| cut || item.regions.len() < item.total);
+        (self.lost, self.open) = (true, false);
+        self.header.resize(size_of::<RawTransHeader>(), 0);
+    }
+
     fn bytes(&self) -> u64 {
         let regions = self.items.iter().flat_map(|item| &item.regions);
         self.header.len() as u64 + regions.map(|region| region.len() as u64).sum::<u64>()
@@ -156,10 +199,10 @@ impl Transaction {
         }
         match self.items.last_mut() {
             Some(item) if item.regions.len() < item.total => item.regions.push(region.to_vec()),
-            _ => {
-                let item = self.new_item(region)?;
-                self.items.push(item);
-            }
+            _ => match self.new_item(region) {
+                Err(_) if self.lost => self.open = false,
+                item => self.items.push(item?),
+            },
         }
         Ok(())
     }
@@ -171,6 +214,9 @@ impl Transaction {
             return Err(LogError::ItemLength { tid, what, found, expected: 4 }.into());
         };
         let (kind, regions) = (head.kind.get(), head.size.get());
+        if self.lost && ItemKind::from_number(kind).is_none() {
+            return Err(LogError::UnknownItem { tid, kind }.into());
+        }
         if regions == 0 || regions > REGIONS_MAX {
             return Err(LogError::ItemRegions { tid, kind, regions }.into());
         }
@@ -191,7 +237,10 @@ impl Transaction {
         Ok(())
     }
 
-    fn continue_region(&mut self, region: &[u8]) -> Result<()> {
+    fn continue_region(&mut self, region: &[u8], ended: bool) -> Result<()> {
+        if !self.open && self.lost {
+            return Ok(());
+        }
         if !self.open {
             return Err(LogError::Continuation { tid: self.tid }.into());
         }
@@ -199,6 +248,7 @@ impl Transaction {
             Some(last) => last.extend_from_slice(region),
             None => self.take_header(region)?,
         }
+        self.open = !ended;
         Ok(())
     }
 }

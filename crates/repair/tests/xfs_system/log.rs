@@ -1,0 +1,132 @@
+//! Damaged records of a log that was not unmounted.
+
+use std::sync::Arc;
+
+use device::MemoryDevice;
+use repair::{Plan, PlanOptions};
+use testkit::content::{create, mkdir};
+use testkit::manifest::Manifest;
+use vfs::FileSystem;
+use xfs::log::LogGeometry;
+use xfs::log::recovery::{self, FoundHead};
+
+use crate::xfs_support::{self, geometry, manifest};
+use crate::{apply, kind};
+
+/// Files whose making the log alone knows.
+const FILES: usize = 600;
+
+/// An image whose log holds [`FILES`] new files in several records, and where they lie.
+fn dirty(name: &str) -> (MemoryDevice, FoundHead, u64) {
+    let device = Arc::new(kind(name).image().fork());
+    let image = rt::testing::world(|cx| {
+        let fs = xfs_support::mount(cx, device.clone()).expect("a sound image");
+        let dir = mkdir(cx, &*fs, fs.root(), "new");
+        for n in 0..FILES {
+            create(cx, &*fs, dir, &format!("file{n}"));
+        }
+        fs.sync(cx).expect("sync");
+        let image = device.snapshot();
+        fs.unmount(cx).expect("unmount");
+        image
+    });
+    let g = geometry(&image).expect("sound");
+    let device = MemoryDevice::from_image(&image);
+    let found = rt::testing::world(|cx| {
+        let queue = crate::support::queue(cx, Arc::new(device.fork()));
+        recovery::find(cx, &queue, LogGeometry::of(&g)).expect("an end")
+    });
+    assert!(!found.clean && found.head.head.block > found.head.tail.block + 100, "{found:?}");
+    assert_eq!(found.damaged, None);
+    (device, found, g.sector(g.log_start).0)
+}
+
+/// The image with something else in a block of its log.
+fn changed(device: &MemoryDevice, sector: u64, change: impl Fn(&mut [u8])) -> Arc<MemoryDevice> {
+    let mut block = device.snapshot()[sector as usize * 512..][..512].to_vec();
+    change(&mut block);
+    let changed = Arc::new(device.fork());
+    changed.write_at(sector * 512, &block);
+    changed
+}
+
+/// Repairs it in one run; both judges find nothing, nor does a second repair.
+#[track_caller]
+fn repaired(device: &Arc<MemoryDevice>, zero_log: bool) -> (Plan, usize) {
+    let plan = |zero_log| {
+        rt::testing::world(|cx| {
+            let queue = crate::support::queue(cx, device.clone());
+            let options = PlanOptions { zero_log, ..PlanOptions::default() };
+            repair::plan_with(cx, &queue, options, &mut |_| true).expect("a plan")
+        })
+    };
+    let planned = plan(zero_log);
+    assert_eq!(planned.left, [""; 0], "{:#?}", planned.findings);
+    let dir = tempfile::tempdir().expect("a directory");
+    apply(&(device.clone() as _), &planned, dir.path());
+    let file = testkit::image::write_device(device);
+    testkit::judge::xfs_repair(file.path()).expect("sound");
+    assert!(plan(false).is_clean(), "a second repair finds nothing");
+    (planned, files(&manifest(device).expect("mounted")))
+}
+
+fn files(tree: &Manifest) -> usize {
+    tree.keys().filter(|path| path.starts_with(b"new/file")).count()
+}
+
+fn rules(plan: &Plan) -> Vec<&'static str> {
+    plan.findings.iter().map(|found| found.rule).filter(|rule| rule.starts_with("log")).collect()
+}
+
+/// A wrong bit is put right by the record's checksum, wherever it lies, and nothing is lost.
+#[test]
+fn a_wrong_bit_in_the_log_costs_nothing() {
+    for name in ["xfs-4k", "xfs-parent-1k"] {
+        let (device, found, start) = dirty(name);
+        let (tail, head) = (found.head.tail.block, found.head.head.block);
+        let places = [(tail, 1), (tail, 5), (tail, 17), (tail, 500), (tail + 1, 0)];
+        let more = [(tail + 40, 300), (head - 1, 3), ((head + tail) / 2, 77)];
+        for (block, at) in places.into_iter().chain(more) {
+            let image = changed(&device, start + u64::from(block), |bytes| bytes[at] ^= 0x10);
+            let (plan, files) = repaired(&image, false);
+            assert_eq!(files, FILES, "{name}, block {block}, byte {at}: {:#?}", plan.findings);
+            assert!(plan.is_safe(), "{name}, block {block}, byte {at}: {:#?}", plan.findings);
+        }
+    }
+}
+
+/// A block with another content is no torn write: it is named, what lies before it is replayed,
+/// and with `zero_log` also what lies behind it.
+#[test]
+fn a_damaged_record_is_named_and_gone_around_when_asked() {
+    let (device, found, start) = dirty("xfs-4k");
+    let (tail, head) = (found.head.tail.block, found.head.head.block);
+    let mut behind = [0; 2];
+    for block in [tail, tail + 1, (head + tail) / 2, head - 1] {
+        let sector = start + u64::from(block);
+        let image = changed(&device, sector, |bytes| {
+            (0..).zip(bytes).for_each(|(at, byte): (usize, _)| *byte = (at * 37 + 11) as u8);
+        });
+        let other = Arc::new(image.fork());
+        let (plan, before) = repaired(&image, false);
+        assert!(rules(&plan).contains(&"log-record") && !plan.is_safe(), "{:#?}", plan.findings);
+        let lost = plan.findings.iter().find(|found| found.rule == "log-record").expect("named");
+        assert!(lost.loss.is_some() && lost.action.contains("--zero-log"), "{lost:#?}");
+        let (plan, all) = repaired(&other, true);
+        assert!(!plan.is_safe() && all >= before, "block {block}: {all} and {before} files");
+        behind = [behind[0] + before, behind[1] + all];
+    }
+    assert!(behind[1] > behind[0], "{behind:?}");
+}
+
+/// A block of the cycle before is a torn write: it ends the log, as it does for a mount.
+#[test]
+fn a_torn_record_ends_the_log() {
+    let (device, found, start) = dirty("xfs-4k");
+    let sector = start + u64::from(found.head.head.block - 1);
+    let image = changed(&device, sector, |bytes| bytes.fill(0));
+    let before = files(&manifest(&image).expect("mounted"));
+    let (plan, after) = repaired(&image, false);
+    assert!(plan.is_safe() && !rules(&plan).contains(&"log-record"), "{:#?}", plan.findings);
+    assert_eq!(before, after);
+}

@@ -1,0 +1,187 @@
+//! Records that were written and are damaged.
+//!
+//! A power cut tears a record between blocks: each block is there in the newest cycle, or still in
+//! the one before. A record that is not whole though none of its blocks is of an older cycle was
+//! written, and damaged later. Recovery ends before both, as Linux does; but behind a damaged one
+//! may lie what was promised.
+
+use std::sync::Arc;
+
+use block::Queue;
+use rt::Cx;
+
+use super::head::{self, Ring, WINDOW};
+use super::record::{self, Record};
+use crate::error::{Result, XfsError};
+use crate::format::log::{LOG_BLOCK, Lsn, RECORD_MAGIC, RawRecordHeader};
+use crate::log::record::advance;
+use crate::log::{LogError, LogGeometry};
+
+/// Blocks in which damage is looked for: what may be on its way at once, and as much again.
+const LIMIT: u32 = 2 * WINDOW;
+
+/// A damaged record, before which recovery ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    /// Where it lies.
+    pub at: Lsn,
+    /// Whole records behind it.
+    pub behind: u32,
+    /// Where what was written ends.
+    pub end: Lsn,
+}
+
+impl std::fmt::Display for Damaged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Damaged { at, behind, .. } = self;
+        write!(f, "the record at {at} is damaged; recovery ends before it")?;
+        match behind {
+            0 => Ok(()),
+            1 => write!(f, ", and gives up a whole one behind it"),
+            behind => write!(f, ", and gives up {behind} whole ones behind it"),
+        }
+    }
+}
+
+impl Ring {
+    /// Is what lies at `head`, where the order ends, a damaged record? What was written ends
+    /// before block `written`.
+    pub(super) fn damage(
+        &mut self,
+        cx: &mut Cx,
+        head: Lsn,
+        written: u32,
+    ) -> Result<Option<Damaged>> {
+        let count = self.geometry.blocks;
+        let left = (written % count + count - head.block) % count;
+        if left == 0 || left > LIMIT {
+            return Ok(None);
+        }
+        let end = advance(head, left, count);
+        let next = next_record(cx, &self.queue, &self.geometry, head, end)?.unwrap_or(end);
+        let mut bytes = Vec::new();
+        let len = (next.block + count - head.block) % count;
+        record::read_blocks(cx, &self.queue, &self.geometry, head.block, len, &mut bytes)?;
+        let blocks = (0..).zip(bytes.chunks_exact(LOG_BLOCK));
+        let older = |at: u32| advance(head, at, count).cycle.wrapping_sub(1);
+        if blocks.into_iter().any(|(at, block)| head::cycle_of(block) == older(at)) {
+            return Ok(None);
+        }
+        if let Ok(raw) = RawRecordHeader::parse(&bytes[..LOG_BLOCK], head.block)
+            && raw.lsn() == head
+            && raw.total_blocks() > left
+        {
+            return Ok(None);
+        }
+        let mut found = Damaged { at: head, behind: 0, end };
+        let mut next = Some(next).filter(|&next| next != end);
+        while let Some(at) = next {
+            found.behind += u32::from(self.whole(cx, at.block, written)?.is_some());
+            next = next_record(cx, &self.queue, &self.geometry, at, end)?;
+        }
+        Ok(Some(found))
+    }
+}
+
+/// The first place behind `after` and before `end` where a header says that it lies there.
+pub(super) fn next_record(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: &LogGeometry,
+    after: Lsn,
+    end: Lsn,
+) -> Result<Option<Lsn>> {
+    let mut at = advance(after, 1, geometry.blocks);
+    while geometry.position(at) < geometry.position(end) {
+        let left = (geometry.position(end) - geometry.position(at)) / LOG_BLOCK as u64;
+        let part = (left.min(u64::from(head::CHUNK)) as u32).min(geometry.blocks - at.block);
+        let page = record::read_run(cx, queue, geometry, at.block, part)?;
+        for (index, block) in (0..).zip(page.chunks_exact(LOG_BLOCK)) {
+            let here = advance(at, index, geometry.blocks);
+            let parsed = RawRecordHeader::parse(block, here.block);
+            if parsed.is_ok_and(|raw| raw.lsn() == here) {
+                return Ok(Some(here));
+            }
+        }
+        at = advance(at, part, geometry.blocks);
+    }
+    Ok(None)
+}
+
+/// A change of a record, by which it would be whole.
+pub struct Change {
+    /// The byte, from the start of what the checksum is made over.
+    pub at: usize,
+    /// The bits to change.
+    pub bits: u8,
+}
+
+/// Puts damaged records right, where `correct` names the change: it gets the number of bytes that
+/// the checksum (CRC-32C) is made over, and the bits in which the stored one differs. Answers where
+/// the records lie. May park.
+///
+/// # Errors
+/// The device's; where the log has no end.
+pub fn restore_records(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: LogGeometry,
+    correct: &dyn Fn(usize, u32) -> Option<Change>,
+) -> Result<Vec<Lsn>> {
+    let mut restored = Vec::new();
+    let mut restore = |cx: &mut Cx, at: Lsn| -> Result<bool> {
+        let done = !restored.contains(&at) && restore_at(cx, queue, &geometry, at, correct)?;
+        restored.extend(done.then_some(at));
+        Ok(done)
+    };
+    let found = loop {
+        let found = head::find(cx, queue, geometry)?;
+        match found.damaged {
+            Some(damaged) if restore(cx, damaged.at)? => {}
+            _ => break found,
+        }
+    };
+    let (mut at, end) = (found.head.tail, found.head.head);
+    while geometry.position(at) < geometry.position(end) {
+        match record::read(cx, queue, &geometry, at) {
+            Ok(record) if record.verify(&geometry).is_ok() => at = record.end(&geometry),
+            Err(XfsError::Log(LogError::Device(error))) => {
+                return Err(LogError::Device(error).into());
+            }
+            _ if restore(cx, at)? => {}
+            _ => break,
+        }
+    }
+    Ok(restored)
+}
+
+/// Tries to put the record at `at` right.
+fn restore_at(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: &LogGeometry,
+    at: Lsn,
+    correct: &dyn Fn(usize, u32) -> Option<Change>,
+) -> Result<bool> {
+    let mut first = record::read_run(cx, queue, geometry, at.block, 1)?;
+    // What is known goes without saying.
+    let raw = RawRecordHeader::view_mut(first.make_mut()).expect("a block holds a header");
+    raw.h_magicno.set(RECORD_MAGIC);
+    raw.h_cycle.set(at.cycle);
+    raw.h_lsn.set(at.bits());
+    if RawRecordHeader::parse(&first, at.block).is_err() {
+        return Ok(false);
+    }
+    let Ok(mut record) = Record::starting_with(cx, queue, geometry, at, first.to_vec()) else {
+        return Ok(false);
+    };
+    if record.verify(geometry).is_err() {
+        let Some(change) = correct(record.summed(), record.gap()) else { return Ok(false) };
+        record.change(&change);
+        if record.verify(geometry).is_err() {
+            return Ok(false);
+        }
+    }
+    record.write(cx, queue, geometry)?;
+    Ok(true)
+}
