@@ -10,6 +10,17 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }
 
+/// The change of four bytes, as a little-endian number, that changes a CRC-32C by `gap` where
+/// `behind` more bytes follow. There is exactly one.
+pub fn crc32c_word(gap: u32, behind: usize) -> u32 {
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+    // Each step takes back what one bit does.
+    (0..(behind + 4) * 8).fold(gap, |crc, _| match crc >> 31 {
+        0 => crc << 1,
+        _ => (crc ^ POLYNOMIAL) << 1 | 1,
+    })
+}
+
 /// Big-endian CRC-32 (IEEE polynomial, most significant bit first), continued from `seed`, as the
 /// commit blocks of jbd2 checksum version 1 carry it.
 pub fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
@@ -66,6 +77,20 @@ mod tests {
     use super::*;
 
     const CHECK: &[u8] = b"123456789";
+
+    #[test]
+    fn a_changed_word_follows_from_the_checksum() {
+        let bytes: Vec<u8> = (0..100).collect();
+        for at in [0, 37, 96] {
+            let mut other = bytes.clone();
+            let change = 0x9005_0a01u32;
+            for (byte, bits) in other[at..].iter_mut().zip(change.to_le_bytes()) {
+                *byte ^= bits;
+            }
+            let gap = crc32c(!0, &bytes) ^ crc32c(!0, &other);
+            assert_eq!(crc32c_word(gap, 96 - at), change, "{at}");
+        }
+    }
 
     #[test]
     fn known_answers() {

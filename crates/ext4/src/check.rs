@@ -254,6 +254,8 @@ struct Checker<'a> {
     system: Vec<SystemFile>,
     /// Inodes that await their deletion.
     orphans: Vec<u32>,
+    /// Features that are missing, and were reported.
+    missing: Vec<&'static str>,
     /// What each owner, group and project uses.
     usage: Usage,
     /// Some blocks in use are unknown: a bitmap's surplus bits prove nothing.
@@ -284,6 +286,7 @@ impl<'a> Checker<'a> {
             policies: Policies::default(),
             system: Vec::new(),
             orphans: Vec::new(),
+            missing: Vec::new(),
             usage: Usage::default(),
             blocks_unknown: false,
             pass: DirPass::default(),

@@ -153,13 +153,36 @@ pub fn plan_with(
     match options.format {
         Some(Format::Xfs) => return xfs::plan(cx, queue, &options, decide),
         Some(Format::Ext { .. }) => return ext::plan(cx, queue, &options, decide),
-        None if xfs::is_here(cx, queue)? => return xfs::plan(cx, queue, &options, decide),
         None => {}
     }
-    match ext::plan(cx, queue, &options, decide) {
-        Err(RepairError::NoSuperblock) => xfs::plan(cx, queue, &options, decide),
+    let xfs = xfs::is_here(cx, queue)?;
+    let planned = match xfs {
+        true => xfs::plan(cx, queue, &options, decide),
+        false => ext::plan(cx, queue, &options, decide),
+    };
+    match planned {
+        Err(RepairError::NoSuperblock) if !xfs => xfs::plan(cx, queue, &options, decide),
+        // What cannot be repaired need not be where nothing is wrong.
+        Err(RepairError::Feature(_)) if is_sound(cx, queue, xfs, &options)? => Ok(Plan::default()),
         planned => planned,
     }
+}
+
+/// Does a check find nothing, not even a log to replay?
+fn is_sound(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    xfs: bool,
+    options: &PlanOptions,
+) -> Result<bool, DeviceError> {
+    let (meter, findings_max) = (options.meter.clone(), 1);
+    if xfs {
+        let recover = false;
+        let options = ::xfs::CheckOptions { recover, findings_max, meter, ..Default::default() };
+        return Ok(::xfs::check(cx, queue, &options)?.findings.is_empty());
+    }
+    let options = ext4::CheckOptions { replay: false, findings_max, meter, ..Default::default() };
+    Ok(ext4::check(cx, queue, &options)?.findings.is_empty())
 }
 
 /// # Errors

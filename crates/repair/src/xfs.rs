@@ -71,6 +71,8 @@ struct Suspects {
     inodes: BTreeMap<u64, BTreeSet<Rule>>,
     /// Groups whose headers or btrees are wrong.
     groups: BTreeSet<u32>,
+    /// Groups with wrong lists of unlinked inodes, and what is wrong with the first.
+    lists: BTreeMap<u32, String>,
     /// The rules alone.
     rules: BTreeSet<Rule>,
 }
@@ -247,6 +249,15 @@ impl<'a> Fs<'a> {
         self.suspects = Suspects::default();
         for finding in &report.findings {
             self.suspects.rules.insert(finding.rule);
+            if finding.rule == Rule::UnlinkedList {
+                let ag = match finding.at {
+                    At::Inode(ino) => self.g.ino_split(ino).ag,
+                    At::Agi(ag) => ag,
+                    _ => continue,
+                };
+                self.suspects.lists.entry(ag).or_insert_with(|| finding.detail.clone());
+                continue;
+            }
             match finding.at {
                 At::Inode(ino) | At::InodeBlock(ino, _) => {
                     self.suspects.inodes.entry(ino.0).or_default().insert(finding.rule);

@@ -14,9 +14,10 @@ use repair::Plan;
 use support::{apply, plan};
 use testkit::content::{create, mkdir};
 use vfs::{FileSystem, FileType, NewNode};
+use xfs::format::ag::RawAgi;
 use xfs::format::dquot::{Kind as Whose, RECORD_SIZE};
 use xfs::format::inode::RawInode;
-use xfs::format::{Kind as Block, RawSuper, verifier};
+use xfs::format::{AgHeader, Kind as Block, RawSuper, verifier};
 use xfs_support::{KINDS, Kind, accounts, change_slot, geometry, manifest};
 
 fn kind(name: &str) -> &'static Kind {
@@ -291,4 +292,28 @@ fn the_first_inodes_come_back_in_whole_blocks() {
     device.write_at(place, &vec![0; g.block_size as usize]);
     let planned = repaired(&device);
     assert!(planned.findings.iter().any(|found| found.rule == "inode-chunk"), "{planned:#?}");
+}
+
+/// A list of unlinked inodes that begins at an inode that is free, in use, of no group, or at
+/// none: named, and emptied.
+#[test]
+fn lists_of_unlinked_inodes_are_emptied() {
+    let (base, file) = kind("xfs-4k").image_with(|cx, fs| create(cx, fs, fs.root(), "in use"));
+    let g = geometry(&base.snapshot()).expect("sound");
+    let before = manifest(&base).expect("sound");
+    let per_group = g.ino_join(xfs::format::AgInode { ag: 1, agino: 0 }).0 as u32;
+    let free = g.root_ino.0 as u32 + 60;
+    for agino in [free, file.0 as u32, per_group + 131, u32::MAX - 1] {
+        let device = Arc::new(base.fork());
+        let at = g.header_sector(0, AgHeader::Agi).bytes();
+        let mut sector = device.snapshot()[at as usize..][..g.sector_size as usize].to_vec();
+        let agi = RawAgi::view_mut(&mut sector).expect("a sector");
+        agi.agi_unlinked[agino as usize % 64].set(agino);
+        verifier::update_crc(Block::Agi, &mut sector);
+        device.write_at(at, &sector);
+        let planned = repaired(&device);
+        let rules: Vec<_> = planned.findings.iter().map(|found| found.rule).collect();
+        assert!(rules.contains(&"unlinked-list") && planned.is_safe(), "{agino}: {planned:#?}");
+        assert_eq!(manifest(&device).expect("mounted"), before, "{agino}");
+    }
 }

@@ -78,6 +78,10 @@ pub fn read_super(
         findings.add(Rule::SuperNotClean, at, format!("state {state:#x}"));
     }
     idle_fields(&raw, findings);
+    if let Some(features) = raw.lost_features() {
+        let detail = format!("the checksum is that of other features: {features}");
+        findings.add(Rule::SuperChecksum, at, detail);
+    }
     Ok(Some((raw, geometry)))
 }
 

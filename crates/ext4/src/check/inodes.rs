@@ -273,6 +273,7 @@ impl Checker<'_> {
         }
         self.unused_fields(ino, slot);
         self.unused_system_file(ino, values.size);
+        self.needed_features(ino, &values);
         if ino == RESIZE_INO {
             if self.g.features.compat.contains(Compat::RESIZE_INODE) {
                 return self.resize_inode(&values);

@@ -22,6 +22,8 @@ vfs::check_rules! {
     SuperDeviceSize = "super-device-size",
     /// Every feature is one that this check understands.
     SuperFeature = "super-feature",
+    /// Features that an inode needs are set: `ext_attr`, `large_file`.
+    SuperFeatureMissing = "super-feature-missing",
     /// The reserve of descriptors is that of `resize_inode`, and not beside `meta_bg`.
     SuperReserve = "super-reserve",
     /// No error was recorded while the file system was mounted.

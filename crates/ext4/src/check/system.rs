@@ -9,9 +9,9 @@ use super::mapping::FileBlocks;
 use super::rule::Rule;
 use crate::format::checksum::u32_at;
 use crate::format::extent::FileRun;
-use crate::format::features::{Incompat, RoCompat};
+use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::resize_inode::ResizeMap;
-use crate::format::super_block::{JOURNAL_INO, QUOTA_INOS};
+use crate::format::super_block::{JOURNAL_INO, LARGE_FILE, QUOTA_INOS};
 use crate::format::{At, CorruptKind, FileKind, InodeValues, mmp, orphan};
 
 /// A system file whose blocks were walked over.
@@ -51,6 +51,23 @@ impl Checker<'_> {
         } else if ino == self.raw.s_orphan_file_inum.get() && self.g.orphan_file_ino == 0 {
             let detail = format!("s_orphan_file_inum names inode {ino}, without the feature");
             self.findings.add(Rule::SuperUnusedFields, At::Super(0), detail);
+        }
+    }
+
+    /// Linux sets these features with the first inode that needs them; e2fsck takes no notice of a
+    /// block of attributes without.
+    pub fn needed_features(&mut self, ino: u32, values: &InodeValues) {
+        let features = &self.g.features;
+        let large = features.ro_compat.contains(RoCompat::LARGE_FILE)
+            || values.kind() != Some(FileKind::Regular)
+            || values.size < LARGE_FILE;
+        let attributes = features.compat.contains(Compat::EXT_ATTR) || values.file_acl == 0;
+        for (name, fits) in [("large_file", large), ("ext_attr", attributes)] {
+            if !fits && !self.missing.contains(&name) {
+                self.missing.push(name);
+                let detail = format!("{name}, which inode {ino} needs");
+                self.findings.add(Rule::SuperFeatureMissing, At::Super(0), detail);
+            }
         }
     }
 

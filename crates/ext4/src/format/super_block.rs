@@ -4,8 +4,9 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::features::{Compat, RoCompat};
+use super::features::{Compat, Incompat, RoCompat};
 use super::{U16, U32, U64, assert_layout};
+use base::crc::crc32c_word;
 
 mod errors;
 mod geometry;
@@ -19,6 +20,10 @@ pub const CREATOR_HURD: u32 = 1;
 pub const SUPER_OFFSET: u64 = 1024;
 /// Bytes of a superblock.
 pub const SUPER_SIZE: usize = 1024;
+/// Where the words of features end.
+const FEATURES_END: usize = 0x68;
+/// Bytes from which on a regular file needs `large_file`.
+pub const LARGE_FILE: u64 = 1 << 31;
 /// `s_magic`.
 pub const MAGIC: u16 = 0xef53;
 /// The inode whose blocks are bad ones.
@@ -219,8 +224,32 @@ impl RawSuper {
             ("s_usr_quota_inum", !quota && self.s_usr_quota_inum.get() != 0),
             ("s_grp_quota_inum", !quota && self.s_grp_quota_inum.get() != 0),
             ("s_prj_quota_inum", !quota && self.s_prj_quota_inum.get() != 0),
+            ("s_desc_size", self.idle_desc_size()),
         ];
         fields.into_iter().filter(|(_, idle)| *idle).map(|(name, _)| name).collect()
+    }
+
+    /// The features with `metadata_csum`, where that bit is lost and others may be: the checksum
+    /// fits exactly one word of them. It must have all that are there, and known ones alone.
+    pub fn lost_features(&self) -> Option<super::Features> {
+        const BEHIND: usize = SUPER_SIZE - 4 - FEATURES_END;
+        let mut features = self.features();
+        if features.metadata_csum() || self.s_checksum_type != 1 {
+            return None;
+        }
+        let gap = self.s_checksum.get() ^ super::checksum::super_block(self.as_bytes());
+        let word = features.ro_compat.bits() ^ crc32c_word(gap, BEHIND);
+        let all = RoCompat::from_bits(word)?;
+        let lost = all.contains(features.ro_compat | RoCompat::METADATA_CSUM);
+        features.ro_compat = all;
+        lost.then_some(features)
+    }
+
+    /// Only with `64bit` descriptors have another size; e2fsck takes any that could be one.
+    fn idle_desc_size(&self) -> bool {
+        let size = self.s_desc_size.get();
+        let possible = size == 0 || size.is_power_of_two() && size <= 1024;
+        !possible && !self.features().incompat.contains(Incompat::SIXTY_FOUR_BIT)
     }
 
     /// Sets these fields to zero, and the number of an orphan file that is not there.
@@ -239,6 +268,9 @@ impl RawSuper {
         }
         if !features.compat.contains(Compat::ORPHAN_FILE) {
             self.s_orphan_file_inum.set(0);
+        }
+        if self.idle_desc_size() {
+            self.s_desc_size.set(0);
         }
     }
 

@@ -262,5 +262,7 @@ fn end(app: &mut App, target: &Target, plan: &Plan, status: u8, text: &str) -> R
         }))?);
     }
     let (count, blocks) = (plan.findings.len(), plan.changes.len());
-    Ok(app.out.line(format!("{target}: {count} findings, {blocks} blocks to change; {text}"))?)
+    let s = |count: usize| if count == 1 { "" } else { "s" };
+    let found = format!("{count} finding{}, {blocks} block{} to change", s(count), s(blocks));
+    Ok(app.out.line(format!("{target}: {found}; {text}"))?)
 }

@@ -158,6 +158,15 @@ fn parse(bytes: &[u8]) -> Result<Geometry, CorruptKind> {
 fn choose(view: &mut View<'_>) -> Result<Choice, RepairError> {
     let bytes = view.read_bytes(SUPER_OFFSET, SUPER_SIZE)?;
     let primary = parse(&bytes);
+    if let Some(features) = RawSuper::view(&bytes).and_then(RawSuper::lost_features) {
+        let fixed = bytes_of(&bytes, |raw| raw.set_features(&features));
+        if parse(&fixed).is_ok() {
+            let detail = format!("the checksum is that of other features: {features}");
+            let action = "set them".to_string();
+            let change = Some((Rule::SuperChecksum, detail, action, None));
+            return Ok(Choice { bytes: fixed, change, from_copy: false });
+        }
+    }
     if let Ok(g) = &primary {
         let trusted = g.checksums.metadata;
         if trusted || !disagrees(view, &bytes, g)? {

@@ -3,14 +3,11 @@
 use base::bitmap;
 use block::DeviceError;
 use ext4::Rule;
-use ext4::format::features::{Incompat, RoCompat};
-use ext4::format::super_block::{RESIZE_INO, STATE_CLEAN, STATE_ERROR, SUPER_OFFSET};
-use ext4::format::{At, FileKind, GroupDesc, GroupFlags, InodeFlags, RawSuper};
+use ext4::format::features::{Compat, Incompat, RoCompat};
+use ext4::format::super_block::{LARGE_FILE, RESIZE_INO, STATE_CLEAN, STATE_ERROR, SUPER_OFFSET};
+use ext4::format::{At, Features, FileKind, GroupDesc, GroupFlags, InodeFlags, RawSuper};
 
 use super::Fs;
-
-/// Files from this size on need the feature `large_file`.
-const LARGE_FILE: u64 = 1 << 31;
 
 /// What a group has free.
 #[derive(Default)]
@@ -229,13 +226,10 @@ impl Fs<'_> {
     fn finish_super(&mut self, free: &Free) -> Result<(), DeviceError> {
         let old = self.raw;
         let now = self.view.now();
-        let large = self.has_large_file()?;
         let mut features = old.features();
         features.incompat -= Incompat::RECOVER;
         features.ro_compat -= RoCompat::ORPHAN_PRESENT;
-        if large {
-            features.ro_compat |= RoCompat::LARGE_FILE;
-        }
+        self.needed_features(&mut features)?;
         let counts = old.free_blocks() != free.blocks
             || u64::from(old.s_free_inodes_count.get()) != free.inodes;
         let detail = format!(
@@ -275,13 +269,31 @@ impl Fs<'_> {
         })
     }
 
-    fn has_large_file(&mut self) -> Result<bool, DeviceError> {
-        if self.g.features.ro_compat.contains(RoCompat::LARGE_FILE) {
-            return Ok(true);
+    /// Adds the features that inodes need.
+    fn needed_features(&mut self, features: &mut Features) -> Result<(), DeviceError> {
+        let large = !features.ro_compat.contains(RoCompat::LARGE_FILE) && self.has_large_file()?;
+        if large && self.feature_missing("large_file") {
+            features.ro_compat |= RoCompat::LARGE_FILE;
         }
+        let attributes = !features.compat.contains(Compat::EXT_ATTR)
+            && self.inodes.values().any(|inode| inode.acl != 0);
+        if attributes && self.feature_missing("ext_attr") {
+            features.compat |= Compat::EXT_ATTR;
+        }
+        Ok(())
+    }
+
+    fn feature_missing(&mut self, name: &str) -> bool {
+        let detail = format!("{name}, which inodes need");
+        self.safe(Rule::SuperFeatureMissing, At::Super(0), detail, "set it")
+    }
+
+    fn has_large_file(&mut self) -> Result<bool, DeviceError> {
         let files = self.inodes.iter().filter(|(_, inode)| inode.kind == FileKind::Regular);
-        for ino in files.map(|(&ino, _)| ino).collect::<Vec<u32>>() {
-            if self.values(ino)?.size >= LARGE_FILE {
+        let files: Vec<u32> = files.map(|(&ino, _)| ino).chain([RESIZE_INO]).collect();
+        for ino in files {
+            let values = self.values(ino)?;
+            if values.kind() == Some(FileKind::Regular) && values.size >= LARGE_FILE {
                 return Ok(true);
             }
         }

@@ -30,10 +30,11 @@ impl Fs<'_> {
     /// # Errors
     /// The device's; no room for what must be made.
     pub fn connect(&mut self) -> Result<(), RepairError> {
-        let on_lists = self.suspects.inodes.iter();
-        let on_lists = on_lists.filter(|(_, rules)| rules.contains(&Rule::UnlinkedList));
-        let groups: Vec<u32> = on_lists.map(|(&ino, _)| self.g.ino_split(Ino(ino)).ag).collect();
-        self.touched.extend(groups.into_iter().filter(|&ag| ag < self.g.ag_count()));
+        for (ag, detail) in self.suspects.lists.clone() {
+            self.touched.insert(ag);
+            let action = "empty the lists: inodes on them are in use, or free";
+            self.note(safe(Rule::UnlinkedList, At::Agi(ag), detail, action));
+        }
         self.root_exists()?;
         self.realtime_files_exist()?;
         self.settle_metadata()?;

@@ -1,6 +1,7 @@
 //! Fields of the superblock and of descriptors that are wrong below a right checksum.
 
 use ext4::format::GroupFlags;
+use ext4::format::features::{Compat, RoCompat};
 
 use super::*;
 
@@ -122,4 +123,50 @@ fn a_superblock_without_copies_is_restored() {
         edit_super(&device, change);
         assert_eq!(repaired(&device), before, "{number}");
     }
+}
+
+/// Features that inodes need are set again; those that the checksum of the superblock knows come
+/// back, and nothing that belongs to them is given up.
+#[test]
+fn lost_features_come_back() {
+    let features = |device: &MemoryDevice| {
+        RawSuper::read(&device.snapshot()[1024..2048]).expect("1024 bytes").features()
+    };
+    for (kind, lost) in [("ext2-4k", RoCompat::LARGE_FILE), ("ext4-4k", RoCompat::all())] {
+        let (device, before) = of(kind);
+        let right = features(&device);
+        let mut bytes = device.snapshot()[1024..2048].to_vec();
+        let raw = RawSuper::view_mut(&mut bytes).expect("1024 bytes");
+        raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !lost.bits());
+        device.write_at(1024, &bytes);
+        assert_eq!(repaired(&device), before, "{kind}");
+        assert_eq!(features(&device), right, "{kind}");
+    }
+    let (device, before) = of("ext2-4k");
+    let right = features(&device);
+    edit_super(&device, |raw| {
+        raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::EXT_ATTR.bits());
+    });
+    assert_eq!(repaired(&device), before);
+    assert_eq!(features(&device), right);
+}
+
+/// A size of descriptors that cannot be, where none is used.
+#[test]
+fn an_unused_size_of_descriptors_is_cleared() {
+    let (device, before) = of("ext2-4k");
+    edit_super(&device, |raw| raw.s_desc_size.set(12));
+    assert_eq!(repaired(&device), before);
+}
+
+/// A file system of the Hurd is not repaired; a sound one need not be.
+#[test]
+fn a_sound_image_is_not_refused() {
+    let file = crate::support::by_mke2fs(8 << 20, "", &["-t", "ext2", "-o", "hurd"]);
+    let image = std::fs::read(file.path()).expect("made");
+    let sound = Arc::new(MemoryDevice::from_image(&image));
+    assert!(plan(&sound).expect("a plan").is_clean());
+    let damaged = Arc::new(sound.fork());
+    edit_super(&damaged, |raw| raw.s_free_inodes_count.set(7));
+    assert!(matches!(plan(&damaged), Err(repair::RepairError::Feature(_))));
 }

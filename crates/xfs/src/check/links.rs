@@ -20,7 +20,7 @@ pub(super) struct Lists {
     /// Inodes in use that are on one.
     members: BTreeSet<u64>,
     /// What is wrong with them.
-    wrong: Vec<(Ino, String)>,
+    wrong: Vec<(At, String)>,
 }
 
 impl Checker<'_> {
@@ -48,8 +48,8 @@ impl Checker<'_> {
             }
         }
         if is_first {
-            for (ino, text) in std::mem::take(&mut self.lists.wrong) {
-                self.findings.add(Rule::UnlinkedList, At::Inode(ino), text);
+            for (at, text) in std::mem::take(&mut self.lists.wrong) {
+                self.findings.add(Rule::UnlinkedList, at, text);
             }
         }
         self.parents(links, &names);
@@ -159,15 +159,16 @@ impl Checker<'_> {
                 while agino != NULL32 {
                     let ino = geometry.ino_join(AgInode { ag, agino });
                     let Some(core) = self.in_use(ag, agino)? else {
-                        let text = format!("list {bucket} holds an inode that is not in use");
-                        lists.wrong.push((ino, text));
+                        let what = "no inode in use of this group";
+                        let text = format!("list {bucket} names {agino}, {what}");
+                        lists.wrong.push((At::Agi(ag), text));
                         break;
                     };
                     let again = !lists.members.insert(ino.0);
                     let links = core.links;
                     if again || links > 0 || agino as usize % 64 != bucket {
                         let text = format!("list {bucket}: {links} links, met before: {again}");
-                        lists.wrong.push((ino, text));
+                        lists.wrong.push((At::Inode(ino), text));
                     }
                     if again {
                         break;

@@ -128,6 +128,12 @@ fn supers() -> Vec<Defect> {
         on_ext2(SuperUnusedFields, |image| {
             image.edit_super(|raw| raw.s_journal_uuid[7] = 1);
         }),
+        on_ext2(SuperFeatureMissing, |image| {
+            let bits = RoCompat::LARGE_FILE.bits();
+            image.edit_super(|raw| {
+                raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !bits);
+            });
+        }),
         on(SuperFreeBlocks, |image| {
             image.edit_super(|raw| raw.set_free_blocks(raw.free_blocks() + 1));
         }),
