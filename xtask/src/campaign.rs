@@ -21,6 +21,11 @@ const TABLE: Marked = Marked {
     page: "docs/fault-model.md",
     marks: ["<!-- cargo xtask campaign -->", "<!-- end of campaign -->"],
 };
+/// The same of XFS with parent pointers.
+const PARENTS: Marked = Marked {
+    page: "docs/fault-model.md",
+    marks: ["<!-- cargo xtask campaign --parents -->", "<!-- end of campaign of parents -->"],
+};
 /// A part of the campaign: its test, what its figures begin with, and their file.
 const PROMISES: Part = ("nothing_that_was_promised_is_lost", "campaign ", "pieces.jsonl");
 const KERNEL: Part = ("kernel::the_kernel_recovers_the_same", "control ", "control.jsonl");
@@ -34,6 +39,8 @@ struct Campaign {
     dir: PathBuf,
     /// Pieces at once.
     jobs: usize,
+    /// Of XFS with parent pointers alone.
+    parents: bool,
 }
 
 /// Goes on until there are so many states, each of another content, and so many that the kernel
@@ -43,6 +50,7 @@ struct Campaign {
 /// What the campaign found, with its story.
 pub fn run_all(args: &[&str]) -> Result<()> {
     let (mut states, mut kernel, mut seed) = (1_000_000, 10_000, 7);
+    let mut parents = false;
     let mut jobs = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -50,16 +58,19 @@ pub fn run_all(args: &[&str]) -> Result<()> {
         match *arg {
             "--seed" => seed = number().context("--seed NUMBER")?,
             "--kernel" => kernel = number().context("--kernel STATES")?,
+            "--parents" => parents = true,
             "--jobs" => jobs = number().context("--jobs NUMBER")?,
             text => states = text.parse().with_context(|| format!("{text}: not a number"))?,
         }
     }
-    let dir = run::root().join(format!("target/campaign/{seed}"));
-    let campaign = Campaign { seed, dir, jobs: jobs.clamp(1, 1024) as usize };
+    let kinds = if parents { "-parents" } else { "" };
+    let dir = run::root().join(format!("target/campaign/{seed}{kinds}"));
+    let campaign = Campaign { seed, dir, jobs: jobs.clamp(1, 1024) as usize, parents };
     campaign.program()?;
     campaign.part(PROMISES, states, || campaign.contents())?;
     campaign.part(KERNEL, kernel, || Ok(sum(&campaign.pieces(KERNEL)?, "states")))?;
-    TABLE.replace(&campaign.table()?)
+    let table = if parents { PARENTS } else { TABLE };
+    table.replace(&campaign.table()?)
 }
 
 impl Campaign {
@@ -135,6 +146,7 @@ impl Campaign {
             .env("IOPATH_CRASH_STATES", &all)
             .env("IOPATH_CRASH_ORDER", "short")
             .env("IOPATH_CRASH_KERNEL", &all)
+            .env("IOPATH_CRASH_ONLY", if self.parents { "parents" } else { "" })
             .env("IOPATH_CRASH_KEYS", self.dir.join("keys"))
             .output()
             .context("the test program")?;

@@ -47,8 +47,9 @@ cargo xtask TASK
                  --quick: those that take a second); IOPATH_BIN names a program that is built
   scale [FILES]  a million small files built, extracted, compared, checked and repaired beside the
                  tools: writes docs/scale.md; in memory: 16 GiB of it for a million
-  campaign [STATES] [--kernel STATES] [--seed N] [--jobs N]  the long crash campaign, in pieces, so
-                 many at once: does those that are missing, and writes docs/fault-model.md
+  campaign [STATES] [--kernel STATES] [--seed N] [--jobs N] [--parents]  the long crash campaign,
+                 in pieces, so many at once: does those that are missing, and writes
+                 docs/fault-model.md (--parents: of XFS with parent pointers alone)
   mutations [NAME]  apply each patch of xtask/mutations in a checkout of its own, and print after
                  how many states the crash campaign of CI fails
   bench          speed beside the peers: ratios measured in one run

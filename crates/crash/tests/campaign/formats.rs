@@ -90,3 +90,18 @@ pub fn formats(kind: Kind) -> u64 {
         _ => EXT4.len() as u64,
     }
 }
+
+/// All kinds of file systems.
+pub fn all_formats() -> Vec<(Kind, u64)> {
+    let of = |kind| (0..formats(kind)).map(move |number| (kind, number));
+    [Kind::Ext4, Kind::Xfs].into_iter().flat_map(of).collect()
+}
+
+/// The kinds of XFS whose names are kept as attributes, too.
+pub fn with_parents() -> Vec<(Kind, u64)> {
+    let parents = |&(kind, number): &(Kind, u64)| match format(kind, number).1 {
+        Format::Xfs(options) => options.parent,
+        Format::Ext4(_) => false,
+    };
+    all_formats().into_iter().filter(parents).collect()
+}

@@ -12,7 +12,8 @@ use crash::{Disk, Judge, Kind};
 use rt::{Cx, World, WorldConfig};
 use vfs::FileSystem;
 
-use super::{Round, ask_the_newest, number};
+use super::formats::with_parents;
+use super::{Round, ask_the_newest, number, setting};
 
 /// Of the states of a workload the kernel is shown one in so many.
 const SHOWN: u64 = 12;
@@ -119,8 +120,12 @@ fn the_kernel_recovers_the_same() {
     let (wanted, seed) = (number("KERNEL", 12), number("SEED", 1));
     let (begin, rounds, mut judged) = (number("ROUND", 0), number("ROUNDS", u64::MAX), 0);
     let mut next = begin;
+    let parents = setting("ONLY").filter(|only| only == "parents").map(|_| with_parents());
     while judged < wanted && next - begin < rounds {
-        let round = Round::new(next, seed);
+        let round = match &parents {
+            Some(kinds) => Round::sampled(next, seed, kinds),
+            None => Round::new(next, seed),
+        };
         next += 1;
         let (name, mut test) = round.test();
         if NOT_MOUNTED.iter().any(|feature| name.contains(feature)) {
