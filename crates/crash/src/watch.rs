@@ -119,8 +119,9 @@ fn created(attr: &Attr, at: Option<Place>, node: &NewNode) -> Call {
 impl FileSystem for Watched {
     vfs::forward!(fs:
         name root walk_version ignores_case lookup getattr names_of readlink readdir open release
-        read read_many read_direct read_at_host grow xfs_geometry set_flags unshare_range seek
-        fiemap getxattr listxattr statfs lost note_lost commit shutdown_hard
+        read read_many read_direct read_at_host grow xfs_geometry set_flags extent_hints
+        set_extent_hints unshare_range seek fiemap getxattr listxattr statfs lost note_lost commit
+        shutdown_hard
     );
 
     fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno> {

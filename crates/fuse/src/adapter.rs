@@ -1,6 +1,7 @@
 //! Translates requests of the kernel into calls of the file system.
 
 mod data;
+mod ioctl;
 mod requests;
 
 use std::sync::Arc;

@@ -59,6 +59,14 @@ macro_rules! forward {
     (@ $to:ident set_flags) => {
         $crate::forward!(? $to set_flags(ino: ::base::Ino, flags: u32) -> $crate::Attr);
     };
+    (@ $to:ident extent_hints) => {
+        $crate::forward!(? $to extent_hints(ino: ::base::Ino) -> $crate::ExtentHints);
+    };
+    (@ $to:ident set_extent_hints) => {
+        $crate::forward!(? $to set_extent_hints(
+            ino: ::base::Ino, hints: $crate::ExtentHints
+        ) -> ());
+    };
     (@ $to:ident fallocate) => {
         $crate::forward!(? $to fallocate(
             ino: ::base::Ino, mode: $crate::FallocMode, offset: u64, len: u64

@@ -56,6 +56,16 @@ pub struct FilePlace {
     pub offset: u64,
 }
 
+/// Units in which the extents of a file should come, and those of what is made in a directory, in
+/// bytes; 0 where it asks for none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ExtentHints {
+    /// Of extents for new content.
+    pub extent: u32,
+    /// Of extents that replace shared ones.
+    pub cow: u32,
+}
+
 /// A name of an inode, as the inode itself knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParentName {
@@ -396,6 +406,23 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// `EOPNOTSUPP` the format or this inode has not one of them; `EROFS`.
     fn set_flags(&self, _cx: &mut Cx, _ino: Ino, _flags: u32) -> Result<Attr, Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// Units in which an inode's extents should come.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` the format keeps none.
+    fn extent_hints(&self, _cx: &mut Cx, _ino: Ino) -> Result<ExtentHints, Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// Changes the units in which an inode's extents should come to these.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` the format keeps none; `EINVAL` not of whole blocks, too long, not for an inode
+    /// of this type, or the file has blocks and another unit; `EROFS`.
+    fn set_extent_hints(&self, _cx: &mut Cx, _ino: Ino, _hints: ExtentHints) -> Result<(), Errno> {
         Err(Errno::EOPNOTSUPP)
     }
 

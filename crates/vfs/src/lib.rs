@@ -65,7 +65,7 @@ pub use attr::{
 pub use create::{create_in, create_unnamed_in};
 pub use file::{File, OpenFlags};
 pub use fs::{
-    FilePlace, FileRead, FileSystem, NAME_MAX, PATH_MAX, ParentName, XATTR_NAME_MAX,
+    ExtentHints, FilePlace, FileRead, FileSystem, NAME_MAX, PATH_MAX, ParentName, XATTR_NAME_MAX,
     XATTR_SIZE_MAX, check_name,
 };
 pub use inode_cache::{CachedInode, InodeCache};

@@ -2,6 +2,7 @@
 //! dirty pages are written.
 
 mod cow;
+mod cow_surplus;
 mod delalloc;
 mod exchange;
 mod fallocate;

@@ -25,11 +25,11 @@ mod quota;
 mod transact;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use base::{Errno, Ino};
+use base::{Errno, Ino, Nanos};
 use block::Queue;
 use cache::{Backing, Lost};
 use rt::{Cx, Mutex, SpinLock};
@@ -79,6 +79,8 @@ pub struct Xfs {
     pub(crate) finisher: Finisher,
     /// Files that have blocks ahead of their content.
     pub(crate) ahead: SpinLock<BTreeSet<Ino>>,
+    /// Of these the files that have them in their CoW forks, and when those go.
+    pub(crate) cow_surplus: SpinLock<BTreeMap<Ino, Nanos>>,
     /// Files with few reserved blocks: see [`crate::file::small_files`]. Some may be gone.
     pub(crate) small: SpinLock<BTreeSet<Ino>>,
     counts: Counts,
@@ -215,6 +217,7 @@ impl Xfs {
             rename: Mutex::named("xfs rename", ()),
             finisher: Finisher::new(),
             ahead: SpinLock::named("files with blocks ahead", BTreeSet::new()),
+            cow_surplus: SpinLock::named("files with CoW blocks ahead", BTreeMap::new()),
             small: SpinLock::named("small files without places", BTreeSet::new()),
             counts,
             quota_super,

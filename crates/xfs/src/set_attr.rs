@@ -5,10 +5,10 @@ use std::sync::Arc;
 use base::{Errno, Timespec};
 use rt::Cx;
 use vfs::quota::Project;
-use vfs::{Attr, FileType, SetAttr};
+use vfs::{Attr, ExtentHints, FileType, SetAttr};
 
 use crate::file::DataFile;
-use crate::format::inode::{Flags, Flags2, InodeCore};
+use crate::format::inode::{Flags, Flags2, InodeCore, may_be_hint};
 use crate::format::time;
 use crate::inode::{Inode, USER_FLAGS};
 use crate::log::dquot_item::Owners;
@@ -156,6 +156,73 @@ pub(crate) fn set_inode_project(
         Ok(())
     });
     drop((hold, guard));
+    done
+}
+
+/// What an inode says of the length of its extents, and a directory of those of its new files.
+pub(crate) fn extent_hints(fs: &Xfs, cx: &Cx, inode: &Inode) -> ExtentHints {
+    let bits = fs.geometry().block_bits;
+    inode.with(cx, |state| {
+        let core = &state.core;
+        let extent = core.flags.intersects(Flags::EXTSIZE | Flags::EXTSZINHERIT);
+        let cow = core.flags2.contains(Flags2::COWEXTSIZE);
+        ExtentHints {
+            extent: if extent { core.extsize << bits } else { 0 },
+            cow: if cow { core.cowextsize << bits } else { 0 },
+        }
+    })
+}
+
+/// Changes what [`extent_hints`] answers. May park.
+///
+/// # Errors
+/// See [`vfs::FileSystem::set_extent_hints`].
+pub(crate) fn set_inode_hints(
+    fs: &Xfs,
+    cx: &mut Cx,
+    inode: &Arc<Inode>,
+    hints: ExtentHints,
+) -> Result<(), Errno> {
+    fs.writer()?;
+    let guard = inode.lock_alone(cx)?;
+    let flag = match inode.kind(cx) {
+        FileType::Regular => Flags::EXTSIZE,
+        FileType::Directory => Flags::EXTSZINHERIT,
+        _ if hints == ExtentHints::default() => return Ok(()),
+        _ => return Err(Errno::EINVAL),
+    };
+    let geometry = fs.geometry();
+    let old = extent_hints(fs, cx, inode);
+    let section = Flags::REALTIME | Flags::RTINHERIT;
+    let realtime = inode.with(cx, |state| state.core.flags.intersects(section));
+    let unit = if realtime { geometry.realtime.extent_blocks } else { 1 };
+    let valid = |bytes: u32, of: u32| {
+        let blocks = bytes >> geometry.block_bits;
+        let whole = blocks << geometry.block_bits == bytes && blocks.is_multiple_of(of);
+        bytes == 0 || whole && may_be_hint(blocks, realtime, geometry)
+    };
+    let mapped = inode.forks.read(cx).data.count > 0;
+    let has_blocks = mapped || !inode.io.lock(cx).delayed.is_empty();
+    let fixed = flag == Flags::EXTSIZE && hints.extent != old.extent && has_blocks;
+    let shares = hints.cow == 0 || geometry.features.reflink();
+    if fixed || !shares || !valid(hints.extent, unit) || !valid(hints.cow, 1) {
+        return Err(Errno::EINVAL);
+    }
+    let done = fs.transact(cx, reservations::set_attr(geometry), |cx, trans| {
+        trans.join_inode(cx, &inode.item);
+        let now = cx.realtime();
+        inode.with(cx, |state| {
+            let core = &mut state.core;
+            core.flags.set(flag, hints.extent > 0);
+            core.flags2.set(Flags2::COWEXTSIZE, hints.cow > 0);
+            core.extsize = hints.extent >> geometry.block_bits;
+            core.cowextsize = hints.cow >> geometry.block_bits;
+            core.ctime = now;
+        });
+        inode.log(cx, trans, geometry, InodeFields::CORE);
+        Ok(())
+    });
+    drop(guard);
     done
 }
 

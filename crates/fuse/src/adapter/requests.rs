@@ -15,18 +15,6 @@ use crate::wire::{Answer, Request, name};
 
 /// Entries that are collected at once while a listing is answered, at least and at most.
 const LISTED_AT_ONCE: (usize, usize) = (24, 512);
-/// `FS_IOC_GETFLAGS`: what lsattr(1) asks.
-const GETFLAGS: u32 = 0x8008_6601;
-/// `FS_IOC_SETFLAGS`: what chattr(1) asks for.
-const SETFLAGS: u32 = 0x4008_6602;
-/// `FS_IOC_FSGETXATTR`: what the kernel asks too, before it changes a flag.
-const FSGETXATTR: u32 = 0x801c_581f;
-/// Bytes of `struct fsxattr`.
-const FSXATTR_BYTES: usize = 28;
-/// The flags of `Attr::flags` that `struct fsxattr` has, and what they are there.
-const XFLAGS: [(u32, u32); 6] =
-    [(0x08, 0x20), (0x10, 0x08), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40), (0x2000_0000, 0x200)];
-
 /// The answer to a request: it is in the buffer, or an error.
 pub(crate) type Answered = Result<(), Errno>;
 
@@ -405,64 +393,6 @@ impl Adapter {
         out.push(Dirent { ino: entry.ino.0, off: entry.cookie, namelen, kind });
         out.bytes(&entry.name);
         out.bytes(&[0; 8][..entry.name.len().next_multiple_of(8) - entry.name.len()]);
-    }
-
-    fn ioctl(&self, cx: &mut Cx, node: INodeNo, req: &Request, out: &mut Answer) -> Answered {
-        let (arg, data) = req.take::<IoctlIn>()?;
-        if arg.cmd == RESIZE_FS || arg.cmd == XFS_GROW {
-            self.grow(cx, arg.cmd, data)?;
-            out.push(IoctlOut::default());
-            return Ok(());
-        }
-        if arg.cmd == XFS_GEOMETRY {
-            let geometry = self.fs.xfs_geometry(cx)?;
-            out.push(IoctlOut::default());
-            out.bytes(&geometry[..geometry.len().min(arg.out_size as usize)]);
-            return Ok(());
-        }
-        let attr = self.fs.getattr(cx, self.ino(node))?;
-        if arg.cmd == SETFLAGS {
-            let word = data.first_chunk().ok_or(Errno::EINVAL)?;
-            let flags = u32::from_ne_bytes(*word);
-            vfs::permission::may_set_flags(cx.cred(), &attr, flags)?;
-            self.fs.set_flags(cx, attr.ino, flags)?;
-            out.push(IoctlOut::default());
-            return Ok(());
-        }
-        let mut answer = [0; FSXATTR_BYTES];
-        let len = match arg.cmd {
-            GETFLAGS => {
-                answer[..8].copy_from_slice(&u64::from(attr.flags).to_ne_bytes());
-                8
-            }
-            FSGETXATTR => {
-                let has = XFLAGS.iter().filter(|(flag, _)| attr.flags & flag != 0);
-                let flags: u32 = has.fold(0, |flags, (_, same)| flags | same);
-                answer[..4].copy_from_slice(&flags.to_ne_bytes());
-                FSXATTR_BYTES
-            }
-            _ => return Err(Errno::ENOTTY),
-        };
-        out.push(IoctlOut::default());
-        out.bytes(&answer[..len.min(arg.out_size as usize)]);
-        Ok(())
-    }
-
-    /// Makes the file system larger, for root and for who mounted it.
-    fn grow(&self, cx: &mut Cx, cmd: u32, data: &[u8]) -> Answered {
-        // As Linux asks for CAP_SYS_RESOURCE or CAP_SYS_ADMIN: who mounted it has that here.
-        if ![0, rustix::process::getuid().as_raw()].contains(&cx.cred().uid) {
-            return Err(Errno::EPERM);
-        }
-        let blocks = u64::from_ne_bytes(*data.first_chunk().ok_or(Errno::EINVAL)?);
-        if cmd == XFS_GROW {
-            const IMAXPCT: std::ops::Range<usize> = 28..32;
-            let geometry = self.fs.xfs_geometry(cx)?;
-            if data.get(8..12) != geometry.get(IMAXPCT) {
-                return Err(Errno::EOPNOTSUPP);
-            }
-        }
-        self.fs.grow(cx, blocks)
     }
 
     /// Creates a node in a directory with the caller's ids and the directory's inheritance.

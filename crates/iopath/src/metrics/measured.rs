@@ -101,7 +101,7 @@ macro_rules! counted {
 impl FileSystem for Measured {
     vfs::forward!(fs:
         name root walk_version ignores_case names_of lost note_lost commit unmount shutdown_hard
-        xfs_geometry
+        xfs_geometry extent_hints set_extent_hints
     );
 
     counted! {

@@ -11,6 +11,7 @@ mod campaign;
 mod faults;
 mod fsx;
 mod grow;
+mod hints;
 mod host;
 mod kill;
 mod limits;

@@ -29,6 +29,13 @@ impl CowFork {
         bmap::lookup(&self.extents, range)
     }
 
+    /// The blocks around one that it has not.
+    pub fn gap_around(&self, block: u64) -> Range<u64> {
+        let next = self.extents.partition_point(|extent| extent.end() <= block);
+        let before = next.checked_sub(1).map_or(0, |index| self.extents[index].end());
+        before..self.extents.get(next).map_or(u64::MAX, |extent| extent.offset)
+    }
+
     /// Whether it has one of some blocks.
     pub fn touches(&self, blocks: Range<u64>) -> bool {
         let first = self.extents.partition_point(|extent| extent.end() <= blocks.start);
@@ -89,6 +96,8 @@ mod tests {
         cow.insert(extent(2, 50, 3), None);
         cow.insert(extent(15, 105, 5), None);
         assert_eq!(cow.extents, [extent(2, 50, 3), extent(10, 100, 10)]);
+        let gaps = [0, 7, 20].map(|block| cow.gap_around(block));
+        assert_eq!(gaps, [0..2, 5..10, 20..u64::MAX]);
         assert_eq!(cow.lookup(12..32).start, Some(FsBlock(102)));
         assert_eq!(cow.take(4..13, 9), [extent(4, 52, 1), extent(10, 100, 3)]);
         assert_eq!(cow.extents, [extent(2, 50, 2), extent(13, 103, 7)]);

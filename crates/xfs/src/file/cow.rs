@@ -134,10 +134,38 @@ impl DataFile<'_> {
             {
                 let extent = FsExtent { start, len: count as u32 };
                 for run in shared_runs(self.fs, cx, self.section(cx), extent)? {
-                    self.allocate_cow_run(cx, at + u64::from(run.start)..at + u64::from(run.end))?;
+                    self.fill_cow(cx, at + u64::from(run.start)..at + u64::from(run.end))?;
                 }
             }
             at += count;
+        }
+        Ok(())
+    }
+
+    /// Gives the blocks of a range that are not in the CoW fork places there, and those around them
+    /// if they can be had: see [`super::cow_surplus`].
+    fn fill_cow(&self, cx: &mut Cx, range: Range<u64>) -> std::result::Result<(), Errno> {
+        let (mut at, mut widen) = (range.start, true);
+        while at < range.end {
+            let known = self.inode.cow_fork.lock(cx).lookup(at..range.end);
+            let gap = at..at + known.count;
+            if known.start.is_some() {
+                at = gap.end;
+                continue;
+            }
+            let wide = if widen { self.widened_cow(cx, gap.clone())? } else { gap.clone() };
+            let surplus = wide != gap;
+            let done = self.allocate_cow_run(cx, wide.clone());
+            if surplus && self.inode.cow_fork.lock(cx).touches(wide) {
+                self.note_surplus(cx);
+            }
+            match done {
+                Err(Errno::ENOSPC | Errno::EDQUOT) if surplus => widen = false,
+                done => {
+                    done?;
+                    at = gap.end;
+                }
+            }
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use super::DataFile;
+use super::cow_surplus::trim_old;
 use super::realtime::sync_pages;
 use super::small_files::{AT_ONCE as SMALL_AT_ONCE, finish_small_files, place_small_files};
 use crate::Xfs;
@@ -244,6 +245,7 @@ fn finish_few(fs: &Xfs, cx: &mut Cx) -> Option<std::result::Result<(), Errno>> {
 fn finish_waiting(fs: &Xfs, cx: &mut Cx) {
     // What goes wrong has shut the file system down, and every call returns the error.
     while finish_next(fs, cx, FinishedBy::Task).is_some() {}
+    trim_old(fs, cx);
 }
 
 /// Writes out what is dirty of all files, and finishes them. May park.
@@ -263,5 +265,6 @@ pub(crate) fn sync_content(fs: &Xfs, cx: &mut Cx) -> std::result::Result<(), Err
     fs.finisher.syncing.fetch_sub(1, Ordering::Relaxed);
     // Those that others are finishing.
     drop(fs.finisher.busy.write(cx));
+    trim_old(fs, cx);
     result
 }

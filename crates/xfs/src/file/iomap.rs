@@ -237,6 +237,10 @@ impl IomapFile for DataFile<'_> {
         let full = matches!(errno, Errno::ENOSPC | Errno::EDQUOT);
         if full {
             reclaim_space(self.fs, cx);
+            if self.has_surplus(cx) {
+                // The caller holds this file's lock. Who has no space gets that error.
+                let _ = self.finish_io(cx, false).and_then(|()| self.trim_ahead(cx));
+            }
         }
         full
     }

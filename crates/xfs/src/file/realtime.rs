@@ -63,6 +63,12 @@ impl DataFile<'_> {
         self.fs.writer()?.space.realtime().ok_or(Errno::EIO)
     }
 
+    /// Blocks of the section that are free.
+    pub(super) fn realtime_blocks(&self) -> Result<u64, Errno> {
+        let extent = u64::from(self.fs.geometry().realtime.extent_blocks);
+        Ok(self.realtime_space()?.available() * extent)
+    }
+
     /// Runs a transaction that changes the blocks of a file in the section.
     fn change_realtime<R>(
         &self,

@@ -81,6 +81,9 @@ impl DataFile<'_> {
             let from = self.fs.geometry().blocks_of(self.inode.size(cx)).next_multiple_of(unit);
             result = self.unmap_range(cx, from..OFFSET_MAX);
         }
+        if ahead {
+            result = result.and(self.trim_cow(cx));
+        }
         drop(guard);
         result
     }
@@ -119,6 +122,7 @@ impl DataFile<'_> {
         mapping.discard(cx, 0..u64::MAX);
         self.drop_delalloc(cx, 0..u64::MAX);
         self.fs.ahead.lock(cx).remove(&self.inode.ino);
+        self.fs.cow_surplus.lock(cx).remove(&self.inode.ino);
         {
             let mut io = self.inode.io.lock(cx);
             io.forget(0..u64::MAX);

@@ -24,6 +24,7 @@ pub(crate) enum Which {
 }
 
 pub use self::core::{ForkFormat, InodeCore};
+pub(crate) use self::fields::may_be_hint;
 pub use self::fields::{WrongField, corrected};
 
 /// Bytes of the core of a version 3 inode.

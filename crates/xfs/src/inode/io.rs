@@ -49,15 +49,17 @@ pub(crate) struct FileIo {
 impl FileIo {
     /// True if nothing is on its way.
     pub fn is_idle(&self) -> bool {
-        self.delayed.is_empty()
-            && self.pending.is_empty()
-            && self.done.is_empty()
-            && !self.times_dirty
+        self.delayed.is_empty() && self.has_arrived() && !self.times_dirty
     }
 
     /// True if nothing but the times waits for the log.
     pub fn only_times(&self) -> bool {
-        self.times_dirty && self.pending.is_empty() && self.done.is_empty()
+        self.times_dirty && self.has_arrived()
+    }
+
+    /// True if all content that was sent to the device is in the map.
+    pub fn has_arrived(&self) -> bool {
+        self.pending.is_empty() && self.done.is_empty()
     }
 
     /// Whether a block's content is on the device although the map calls it unwritten.

@@ -7,8 +7,8 @@ use rt::Cx;
 use vfs::ParentName;
 use vfs::direct::Memory;
 use vfs::{
-    Attr, DirEntry, FallocMode, FilePlace, FileRead, FileSystem, FileType, NewNode, RenameFlags,
-    SeekWhence, SetAttr, StatFs, XattrFlags,
+    Attr, DirEntry, ExtentHints, FallocMode, FilePlace, FileRead, FileSystem, FileType, NewNode,
+    RenameFlags, SeekWhence, SetAttr, StatFs, XattrFlags,
 };
 
 use crate::attr::parent::{self, ParentPointer};
@@ -57,6 +57,16 @@ impl FileSystem for Xfs {
         let done = set_attr::set_inode_flags(self, cx, &inode, flags);
         self.names.outdate_walks_if(inode.kind(cx) == FileType::Directory);
         done
+    }
+
+    fn extent_hints(&self, cx: &mut Cx, ino: Ino) -> Result<ExtentHints, Errno> {
+        let inode = self.iget(cx, ino)?;
+        Ok(set_attr::extent_hints(self, cx, &inode))
+    }
+
+    fn set_extent_hints(&self, cx: &mut Cx, ino: Ino, hints: ExtentHints) -> Result<(), Errno> {
+        let inode = self.iget(cx, ino)?;
+        set_attr::set_inode_hints(self, cx, &inode, hints)
     }
 
     fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {

@@ -5,6 +5,7 @@ mod buf_item;
 mod check;
 mod costs;
 mod cow;
+mod cow_hints;
 mod cow_kernel;
 mod crash_data;
 mod crash_names;

@@ -113,7 +113,7 @@ const OF_FILES: Flags = Flags::REALTIME.union(Flags::EXTSIZE);
 const KNOWN: Flags = Flags::from_bits_retain(0x7fff);
 
 /// Whether a hint of so many blocks may be, of a file in the realtime section or in the groups.
-fn may_be_hint(blocks: u32, realtime: bool, geometry: &Geometry) -> bool {
+pub(crate) fn may_be_hint(blocks: u32, realtime: bool, geometry: &Geometry) -> bool {
     let most = if realtime { u32::MAX } else { geometry.ag_blocks / 2 };
     blocks > 0 && u64::from(blocks) <= COUNT_MAX && blocks <= most
 }
