@@ -37,6 +37,7 @@ mod super_block;
 mod system;
 mod totals;
 pub mod undelete;
+mod values;
 
 pub(crate) use bits::Bits;
 use connect::Tree;
@@ -86,6 +87,8 @@ pub struct Fs<'a> {
     inodes: BTreeMap<u32, Inode>,
     /// Attribute blocks and the inodes that name them.
     shared: BTreeMap<u64, u32>,
+    /// Inodes that hold values of attributes.
+    large: BTreeMap<u32, values::Value>,
     /// Directories that are written anew, with what they hold.
     rebuilt: BTreeMap<u32, Vec<Name>>,
     /// The superblock came from a copy: it does not know whether the journal must be replayed.

@@ -79,7 +79,11 @@ pub enum RepairError {
     #[error("it has an external log, which must be empty: name its device (-o logdev=DEVICE)")]
     LogDevice,
     /// The file system is larger than its device.
-    #[error("the file system has {bytes} bytes, the device {device_bytes}: it was cut short")]
+    #[error(
+        "the file system has {bytes} bytes, the device {device_bytes}: it was cut short. Read it \
+             with --rescue; or make a copy of it as long as it was (truncate -s {bytes} COPY) and \
+             repair that"
+    )]
     CutShort {
         /// Bytes of the file system.
         bytes: u64,

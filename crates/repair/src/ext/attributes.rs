@@ -57,6 +57,7 @@ impl Fs<'_> {
     /// The device's.
     pub fn attributes(&mut self) -> Result<(), DeviceError> {
         self.policies = Default::default();
+        self.read_values()?;
         for ino in self.inodes.keys().copied().collect::<Vec<u32>>() {
             self.context = None;
             self.inside(ino)?;
@@ -77,7 +78,7 @@ impl Fs<'_> {
         }
         self.shared = counted;
         self.shared.retain(|_, count| *count > 0);
-        Ok(())
+        self.value_references()
     }
 
     /// Takes note of how an inode is encrypted. Without a context it is not: nothing could read it.
@@ -141,20 +142,24 @@ impl Fs<'_> {
         self.view.write(block, content);
     }
 
+    /// Where attributes begin in an inode's slot.
+    pub fn area_inside(&self, slot: &[u8]) -> Option<usize> {
+        let extra = match slot.len() > BASE_SIZE {
+            true => usize::from(InodeValues::read(slot, &self.g).extra_isize),
+            false => 0,
+        };
+        let from = BASE_SIZE + extra;
+        (extra > 0 && from + 8 <= slot.len()).then_some(from)
+    }
+
     /// The area behind an inode's fields.
     fn inside(&mut self, ino: u32) -> Result<(), DeviceError> {
         let mut slot = self.slot(ino)?;
-        if slot.len() <= BASE_SIZE {
-            return Ok(());
-        }
-        let extra = usize::from(InodeValues::read(&slot, &self.g).extra_isize);
-        let from = BASE_SIZE + extra;
-        if extra == 0 || from + 8 > slot.len() {
-            return Ok(());
-        }
+        let Some(from) = self.area_inside(&slot) else { return Ok(()) };
         let acl = self.suspect(ino, Rule::XattrAcl);
         let (mut list, sound) = self.sound(&slot[from..], XattrArea::Inode, acl);
         self.add_large(ino, &list);
+        self.count_values(&list);
         self.find_context(&list);
         let inline = self.inodes[&ino].flags.contains(InodeFlags::INLINE_DATA);
         let bare = inline && !list.iter().any(Xattr::is_inline_data);
@@ -223,7 +228,15 @@ impl Fs<'_> {
                 sound = false;
                 continue;
             }
-            list.push(Xattr::of(&entry));
+            let mut xattr = Xattr::of(&entry);
+            if let Some(large) = xattr.large {
+                xattr.large = self.large_of(&xattr.name, large);
+                sound &= xattr.large == Some(large);
+                if xattr.large.is_none() {
+                    continue;
+                }
+            }
+            list.push(xattr);
         }
         (list, sound)
     }
@@ -272,6 +285,9 @@ impl Fs<'_> {
             self.put_attributes(block, &mut content);
         }
         self.add_large(ino, &list);
+        if !known {
+            self.count_values(&list);
+        }
         self.find_context(&list);
         *self.shared.get_mut(&block).expect("just made") += 1;
         Ok(())

@@ -96,6 +96,7 @@ pub fn open<'a>(
         twice: Bits::new(blocks),
         inodes: Default::default(),
         shared: Default::default(),
+        large: Default::default(),
         rebuilt: Default::default(),
         from_copy: choice.from_copy,
         history: None,

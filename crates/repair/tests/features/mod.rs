@@ -13,6 +13,7 @@ use vfs::{FileSystem, Namespace};
 use crate::support::*;
 
 mod superblock;
+mod values;
 
 fn of(name: &str) -> (Arc<MemoryDevice>, Manifest) {
     let kinds = KINDS.iter().chain(FEATURES);

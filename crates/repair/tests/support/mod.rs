@@ -45,6 +45,8 @@ pub enum Extra {
     Verity,
     /// Encrypted directories, one of which ignores case.
     Encrypted,
+    /// Values of attributes in inodes of their own, one of which two files share.
+    LargeValues,
     /// The last changes lie in fast commits that no mount has replayed.
     FastCommits,
 }
@@ -95,6 +97,7 @@ pub const FEATURES: &[Kind] = &[
         extra: Extra::Encrypted,
         ..kind("encrypt-1k", "ext4", 1024)
     },
+    Kind { features: "ea_inode", extra: Extra::LargeValues, ..kind("values-1k", "ext4", 1024) },
     Kind { features: "bigalloc", bytes: 40 << 20, ..kind("bigalloc-1k", "ext4", 1024) },
     Kind {
         features: "fast_commit",
@@ -202,6 +205,7 @@ impl Kind {
         match self.extra {
             Extra::None | Extra::Folded => {}
             Extra::Verity => verity_files(cx, &fs),
+            Extra::LargeValues => large_values(cx, &fs),
             Extra::Encrypted => encrypted_directories(cx, &fs),
             Extra::FastCommits => {
                 fs.unmount(cx).expect("unmount");
@@ -238,6 +242,19 @@ fn verity_files(cx: &mut Cx, fs: &Ext4) {
         write(cx, fs, ino, 4000, 0, len);
         let params = VerityParams { block_size, salt: vec![7; 8], ..VerityParams::default() };
         fs.enable_verity(cx, ino, &params, &[]).expect("room");
+    }
+}
+
+/// Files with large attributes: two of one value, one of two values.
+fn large_values(cx: &mut Cx, fs: &Ext4) {
+    for (name, values) in [("one", &[0][..]), ("twin", &[0]), ("three", &[1, 2, 3])] {
+        let ino = create(cx, fs, fs.root(), name);
+        for &number in values {
+            let mut value = vec![0; [5000, 1500, 20_000, 2048][number as usize]];
+            pattern(7000 + number, 0, &mut value);
+            let name = format!("user.large{number}");
+            fs.setxattr(cx, ino, name.as_bytes(), &value, Default::default()).expect("room");
+        }
     }
 }
 
