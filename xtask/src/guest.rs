@@ -1,5 +1,5 @@
-//! A guest with the kernel of Debian's newest suite, under QEMU without KVM: it judges what the
-//! kernel of this machine lacks.
+//! A guest with the kernel of Debian's newest suite, or of the one that this machine has, under
+//! QEMU without KVM: it judges what the kernel of this machine lacks.
 //!
 //! The guest is a kernel and one file system in memory, with busybox and the newest tools. It is
 //! made once, beside the folder of the newest tools; a run takes some 15 seconds.
@@ -19,13 +19,21 @@ const NEEDED: &[(&str, &str)] = &[("qemu-system-x86_64", "qemu-system-x86"), ("c
 const LIMIT: &str = "900";
 const MEMORY_MIB: &str = "1024";
 
+/// Whose kernel a guest has. The tools are the newest ones always.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kernel {
+    Newest,
+    /// Of the suite of this machine: 6.1 in Debian 12.
+    Stable,
+}
+
 /// Runs a script as root in the guest; the disks are `/dev/vda`, `/dev/vdb` and so on there. Paths
 /// are from the folder in which cargo was called.
 ///
 /// # Errors
 /// The guest cannot be made or started, or the script ended with another status than 0.
-pub fn run(from: &Path, script: &str, disks: &[&str]) -> Result<()> {
-    let guest = make()?;
+pub fn run(from: &Path, kernel: Kernel, script: &str, disks: &[&str]) -> Result<()> {
+    let guest = make(kernel)?;
     let work = tempfile::tempdir_in(&guest)?;
     let files = files(&guest, &from.join(script), work.path())?;
     let mut command = Command::new("timeout");
@@ -54,9 +62,13 @@ pub fn run(from: &Path, script: &str, disks: &[&str]) -> Result<()> {
 ///
 /// # Errors
 /// What is missing, with the command that installs it.
-pub fn make() -> Result<PathBuf> {
+pub fn make(kernel: Kernel) -> Result<PathBuf> {
     newest::require()?;
-    let guest = newest::folder().with_file_name("guest");
+    let (name, kernels) = match kernel {
+        Kernel::Newest => ("guest", newest::folder()),
+        Kernel::Stable => ("guest-stable", PathBuf::from("/")),
+    };
+    let guest = newest::folder().with_file_name(name);
     judges::require_these(NEEDED)?;
     if guest.join("root/bin/busybox").exists() {
         return Ok(guest);
@@ -71,7 +83,8 @@ pub fn make() -> Result<PathBuf> {
     }
     std::fs::create_dir_all(&new)?;
     eprintln!("    making a guest in {}", guest.display());
-    run::program("sh", &[MAKE, run::text(&newest::folder())?, run::text(&new)?])?;
+    let newest = newest::folder();
+    run::program("sh", &[MAKE, run::text(&newest)?, run::text(&new)?, run::text(&kernels)?])?;
     std::fs::rename(&new, &guest)?;
     Ok(guest)
 }

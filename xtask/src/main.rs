@@ -69,8 +69,9 @@ cargo xtask TASK
                  compile each as a stranger gets it)
   judges [--newest]  install or name the outside programs that judge the tests (--newest: those of
                  Debian's newest suite, in the folder IOPATH_NEWEST, /var/cache/iopath/newest)
-  guest [SCRIPT [DISK..]]  run a script as root with these disks in a guest, under QEMU, whose
-                 kernel and tools are those of Debian's newest suite (makes it first, as root)
+  guest [--stable] [SCRIPT [DISK..]]  run a script as root with these disks in a guest, under QEMU,
+                 whose kernel and tools are those of Debian's newest suite (makes it first, as root;
+                 --stable: the kernel of this machine's Debian)
 ";
 
 fn main() -> std::process::ExitCode {
@@ -128,8 +129,12 @@ fn task() -> Result<()> {
         ["package", "--try"] => package::try_it(),
         ["judges"] => judges::require(),
         ["judges", "--newest"] => newest::require(),
-        ["guest"] => guest::make().map(drop),
-        ["guest", script, disks @ ..] => guest::run(&from, script, disks),
+        ["guest"] => guest::make(guest::Kernel::Newest).map(drop),
+        ["guest", "--stable"] => guest::make(guest::Kernel::Stable).map(drop),
+        ["guest", "--stable", script, disks @ ..] => {
+            guest::run(&from, guest::Kernel::Stable, script, disks)
+        }
+        ["guest", script, disks @ ..] => guest::run(&from, guest::Kernel::Newest, script, disks),
         [] | ["help"] | ["--help"] | ["-h"] => {
             print!("{HELP}");
             Ok(())

@@ -1,24 +1,27 @@
-# Makes a guest's files: make.sh NEWEST GUEST, with the folder of the newest tools (a Debian to
-# chroot into) and an empty folder, which gets the kernel (`vmlinuz`) and the first file system
-# (`root`). Called by `cargo xtask guest`.
+# Makes a guest's files: make.sh NEWEST GUEST KERNELS, with the folder of the newest tools (a
+# Debian to chroot into), an empty folder, which gets the kernel (`vmlinuz`) and the first file
+# system (`root`), and the folder of the Debian whose kernel it is. Called by `cargo xtask guest`.
 set -eu
-newest=$1 guest=$2 root=$2/root
+newest=$1 guest=$2 root=$2/root kernels=$3
 tools="xfsprogs e2fsprogs fsverity"
 in_newest() { chroot "$newest" env DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
+in_kernels() { chroot "$kernels" env LC_ALL=C "$@"; }
 
 # A mirror that stands still is used, too.
 in_newest apt-get -qq -o Acquire::Check-Valid-Until=false update
 in_newest apt-get -qq -y install --no-install-recommends $tools busybox-static kmod >/dev/null
 
 # The kernel: its package names those with the binary and the modules.
-depends() { in_newest apt-cache depends "$1" | sed -n 's/.*Depends: \(linux-[^ ]*\)$/\1/p'; }
+[ "$kernels" = "$newest" ] || in_kernels apt-get -qq update
+depends() { in_kernels apt-cache depends "$1" | sed -n 's/.*Depends: \(linux-[^ ]*\)$/\1/p'; }
 image=$(depends linux-image-cloud-amd64 | grep -m1 '^linux-image-')
 mkdir -p "$guest/packages"
 for package in $image $(depends "$image" | grep -E '^linux-(binary|modules|image)-'); do
-    (cd "$newest/tmp" && rm -f linux-*.deb && in_newest sh -c "cd /tmp && apt-get -qq download $package")
-    dpkg -x "$newest"/tmp/linux-*.deb "$guest/packages"
+    place=$(in_kernels mktemp -d)
+    in_kernels sh -c "cd $place && apt-get -qq download $package"
+    dpkg -x "$kernels$place"/linux-*.deb "$guest/packages"
+    rm -r "${kernels:?}$place"
 done
-rm -f "$newest"/tmp/linux-*.deb
 cp "$(find "$guest/packages" -name 'vmlinuz*' -type f | head -1)" "$guest/vmlinuz"
 
 modules=$(find "$guest/packages" -type d -path '*/lib/modules/*' -prune | head -1)

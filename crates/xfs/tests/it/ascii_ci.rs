@@ -1,5 +1,6 @@
 //! Directories that ignore case (`mkfs.xfs -n version=ci`): names are kept as they were given, and
-//! found in every case. No kernel of today mounts them; both `xfs_repair -n` judge their hashes.
+//! found in every case. Kernels of today are built without them; both `xfs_repair -n` judge their
+//! hashes, and kernel 6.1 in a guest ([`testkit::guest`]).
 
 use std::collections::BTreeMap;
 
@@ -195,6 +196,82 @@ fn names_are_found_in_every_case() {
             fs.unmount(cx).expect("unmount");
             checked(cx, &device).unwrap_or_else(|text| panic!("{cell:?} empty: {text}"));
             repaired(&device).unwrap_or_else(|text| panic!("{cell:?} empty: {text}"));
+        });
+    }
+}
+
+/// What the guest does with each disk: looks for names in another case, makes and moves names,
+/// tries those that are there, and cuts its log off.
+const JOB: &str = "modprobe xfs
+for disk in a b; do
+  mount /dev/vd$disk /mnt || { echo REFUSED $disk; continue; }
+  cd /mnt/nAmEs
+  LOOK
+  echo LISTED $disk $(ls -1 | wc -l)
+  i=0; while [ $i -lt 400 ]; do echo $i >Kernel-Name-$i; i=$((i+1)); done
+  for i in $(seq 0 2 398); do mv kERNEL-nAME-$i Moved-$i; rm kernel-NAME-$((i+1)); done
+  i=0; while [ $i -lt 400 ]; do mkdir mOVED-$i 2>/dev/null && echo TWICE $i; i=$((i+20)); done
+  xfs_io -x -c 'shutdown -f' /mnt; cd /; umount /mnt
+done
+";
+
+/// Goal: a kernel that knows such directories recovers our log, and finds our names in every case;
+/// we find its names. Method: kernel 6.1 in a guest; letters of ASCII and of Latin-1; afterwards
+/// our check finds nothing, and `xfs_repair -n` where it folds as the kernel does.
+#[test]
+fn a_kernel_in_a_guest_finds_names_in_every_case() {
+    if !testkit::guest::is_there() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (mut paths, mut look, mut counts) = (Vec::new(), String::new(), Vec::new());
+    let letters = b"abcdefgXYZ-0123\xe4\xc4\xd7\xff";
+    for (cell, disk) in CELLS.into_iter().zip(["a", "b"]) {
+        let (image, names) = rt::testing::world(|cx| {
+            let device = cell.fresh(cx, 96 << 20);
+            let (fs, _) = mount(cx, device.clone(), 8 << 20);
+            let node = NewNode::new(FileType::Directory, 0o755);
+            let at = fs.create(cx, fs.root(), b"Names", &node).expect("mkdir").ino;
+            let (mut rng, mut names) = (Rng::new(5, 5), Names::new());
+            for _ in 0..900 {
+                step(cx, &fs, at, &mut names, (letters, &mut rng));
+            }
+            fs.sync(cx).expect("sync");
+            let image = device.snapshot();
+            fs.shutdown_hard();
+            (image, names)
+        });
+        let mut rng = Rng::new(6, 6);
+        let octal = |name: Vec<u8>| name.iter().map(|byte| format!("\\{byte:03o}")).collect();
+        let lines = names.values().map(|(stored, _)| {
+            let name: String = octal(other_case(stored, &mut rng));
+            format!(
+                "[ $disk != {disk} ] || [ -e \"$(printf '{name}')\" ] || echo MISSED '{name}'\n"
+            )
+        });
+        look.extend(lines);
+        counts.push(names.len());
+        let path = dir.path().join(disk);
+        std::fs::write(&path, image).expect("written");
+        paths.push(path);
+    }
+    let text = testkit::guest::run_stable(&JOB.replace("LOOK", &look), &paths).expect("a guest");
+    for word in ["REFUSED", "MISSED", "TWICE"] {
+        assert!(!text.contains(word), "{text}");
+    }
+    for ((path, disk), count) in paths.iter().zip(["a", "b"]).zip(counts) {
+        assert!(text.contains(&format!("LISTED {disk} {count}\n")), "{count} names: {text}");
+        rt::testing::world(|cx| {
+            let device = load(path);
+            let (fs, _) = mount(cx, device.clone(), 8 << 20);
+            assert!(fs.recovery().is_some(), "its log was not clean");
+            let at = fs.lookup(cx, fs.root(), b"NAMES").expect("there").ino;
+            for n in 0..400 {
+                let name = format!("mOvEd-{n}");
+                assert_eq!(fs.lookup(cx, at, name.as_bytes()).is_ok(), n % 2 == 0, "{name}");
+            }
+            fs.unmount(cx).expect("unmount");
+            checked(cx, &device).unwrap_or_else(|text| panic!("{disk}: {text}"));
         });
     }
 }

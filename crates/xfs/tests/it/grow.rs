@@ -22,22 +22,22 @@ use crate::resize::{kernel_blocks, sound, verify_files, write_files};
 use crate::support;
 use crate::world::{self, Cell, repaired, seed_count};
 
-const DEVICE: u64 = 112 << 20;
+pub const DEVICE: u64 = 112 << 20;
 const KIB: u64 = 1 << 10;
 
 /// Groups of 20 MiB at first, the third of them short.
 const BARE: Cell =
     Cell(&[('m', "finobt=0,inobtcount=0,reflink=0,rmapbt=0"), ('d', "size=56m,agsize=20m")]);
-const SMALL: Cell =
+pub const SMALL: Cell =
     Cell(&[('b', "size=1024"), ('m', "rmapbt=1"), ('n', "parent=1"), ('d', "size=56m,agsize=20m")]);
-const NEWEST: Cell = Cell(&[
+pub const NEWEST: Cell = Cell(&[
     ('i', "exchange=1"),
     ('m', "rmapbt=1,metadir=1"),
     ('n', "parent=1"),
     ('d', "size=56m,agsize=20m"),
 ]);
 
-fn blocks(fs: &Xfs, kib: u64) -> u64 {
+pub fn blocks(fs: &Xfs, kib: u64) -> u64 {
     kib * KIB / u64::from(fs.geometry().block_size)
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::grow;
 use crate::metadir;
 use crate::realtime::{self as section, DATA, Section, fill};
 use crate::world::{file, loaded, mkdir};
@@ -321,6 +322,74 @@ fn logs_are_recovered_in_turns_with_a_kernel_in_a_guest() {
             }
             fs.unmount(cx).expect("unmount");
             cell.sound(cx, &device);
+        });
+    }
+}
+
+/// What the guest does with a disk whose file system grew while we had it mounted.
+const GROWN: &str = r#"modprobe xfs
+sums() { find . -type f | xargs md5sum | while read sum f; do echo $1 $n $f $sum; done; }
+n=0
+for disk in DISKS; do
+  mount /dev/vd$disk /mnt || { echo REFUSED $n; continue; }
+  cd /mnt
+  sums OURS
+  count='s/^data .* blocks=\([0-9]*\),.*/\1/p'
+  size() { echo $1 $n $(xfs_spaceman -c info /mnt | sed -n "$count"); }
+  size BLOCKS
+  for name in one two three; do head -c 13000000 /dev/urandom >$name; done
+  xfs_growfs -d /mnt >/dev/null || echo FAILED $n
+  size GREW
+  sync; sums KERNEL; cd /; umount /mnt
+  xfs_repair -n /dev/vd$disk >/tmp/said 2>&1 && echo SOUND $n || cat /tmp/said
+  n=$((n+1))
+done
+"#;
+
+/// Goal: the newest kernel recovers a growth that we did while mounted, uses what came, and grows
+/// on; we read what it wrote there. Method: the power fails after the growth and later writes; sums
+/// of all files; xfs_repair -n in the guest and ours.
+#[test]
+fn a_growth_of_ours_is_taken_by_a_kernel_in_a_guest() {
+    if !guest::is_there() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let cells = [grow::SMALL, grow::NEWEST];
+    let (mut ours, mut paths) = (Vec::new(), Vec::new());
+    for (index, cell) in cells.into_iter().enumerate() {
+        let (image, found) = rt::testing::world(move |cx| {
+            let device = cell.fresh(cx, grow::DEVICE);
+            let fs = cell.mount(cx, device.clone(), 8 << 20);
+            crate::resize::write_files(cx, &fs, 0..50).expect("files");
+            let blocks = grow::blocks(&fs, 100 << 10);
+            fs.grow(cx, blocks).expect("grown");
+            crate::resize::write_files(cx, &fs, 50..400).expect("files");
+            fs.sync(cx).expect("sync");
+            let found = (all_sums(cx, &fs), fs.geometry().blocks_count());
+            let image = device.snapshot();
+            fs.shutdown_hard();
+            (image, found)
+        });
+        ours.push(found);
+        let path = dir.path().join(index.to_string());
+        std::fs::write(&path, image).expect("written");
+        paths.push(path);
+    }
+    let text = guest::run(&GROWN.replace("DISKS", "a b"), &paths).expect("a guest");
+    for (index, ((cell, path), (files, blocks))) in cells.iter().zip(&paths).zip(ours).enumerate() {
+        assert_eq!(said(&text, "OURS", index, 1, 1), files, "{cell:?}: files");
+        assert!(text.contains(&format!("BLOCKS {index} {blocks}\n")), "{cell:?}: {text}");
+        assert!(text.contains(&format!("SOUND {index}\n")), "{cell:?}: {text}");
+        let (grew, theirs) = (said(&text, "GREW", index, 0, 1), said(&text, "KERNEL", index, 1, 1));
+        rt::testing::world(|cx| {
+            let device = loaded(&std::fs::read(path).expect("read"));
+            let fs = cell.mount(cx, device.clone(), 8 << 20);
+            assert_eq!(grew[""], fs.geometry().blocks_count().to_string(), "{cell:?}: {text}");
+            assert!(fs.geometry().blocks_count() > blocks, "{cell:?}: it grew on");
+            assert_eq!(all_sums(cx, &fs), theirs, "{cell:?}: files of the kernel");
+            fs.unmount(cx).expect("unmount");
+            crate::resize::sound(cx, &device, "after the guest");
         });
     }
 }
