@@ -96,8 +96,9 @@ fn numbers_with(shape: &Shape, root: u64, groups: &[Group]) -> RawSuper {
         raw.sb_rsumino.set(root + 2);
     }
     let chunks = groups.iter().flat_map(|group| &group.chunks);
-    raw.sb_icount.set(64 * chunks.clone().count() as u64);
-    raw.sb_ifree.set(chunks.map(|chunk| u64::from(64 - chunk.used)).sum());
+    let count = shape.chunk_inodes();
+    raw.sb_icount.set(u64::from(count) * chunks.clone().count() as u64);
+    raw.sb_ifree.set(chunks.map(|chunk| u64::from(count - chunk.used)).sum());
     let free = groups.iter().map(|group| group.free_blocks() + group.list.len() as u64);
     raw.sb_fdblocks.set(free.sum());
     raw
@@ -185,7 +186,7 @@ impl FirstInodes<'_> {
     fn chunk(&self, first: Ino) -> Vec<u8> {
         let geometry = self.geometry;
         let size = geometry.inode_size as usize;
-        let mut bytes = vec![0; 64 * size];
+        let mut bytes = vec![0; self.shape.chunk_inodes() as usize * size];
         for (index, slot) in bytes.chunks_exact_mut(size).enumerate() {
             let ino = Ino(first.0 + index as u64);
             inode::emit_free(slot, ino, self.birth.generation, geometry);

@@ -27,7 +27,7 @@ pub(super) struct Group {
     files: Vec<(u32, u32, u64)>,
 }
 
-/// Sixty-four inodes.
+/// Inodes that were allocated together: 64, or a block of them that holds more.
 #[derive(Clone, Copy)]
 pub(super) struct Chunk {
     /// First block.
@@ -92,7 +92,7 @@ impl Group {
     /// Takes the next inode, with a new chunk if need be: its number in the group. None if the
     /// group is full.
     pub(super) fn take_inode(&mut self, shape: &Shape) -> Option<u32> {
-        if self.chunks.last().is_none_or(|chunk| chunk.used == 64) {
+        if self.chunks.last().is_none_or(|chunk| chunk.used == shape.chunk_inodes()) {
             self.take_chunk(shape)?;
         }
         let chunk = self.chunks.last_mut()?;
@@ -241,7 +241,7 @@ impl Group {
             agi.agi_fblocks.set(1);
         }
         if let Some(chunk) = self.chunks.last() {
-            let count = 64 * self.chunks.len() as u32;
+            let count = shape.chunk_inodes() * self.chunks.len() as u32;
             agi.agi_count.set(count);
             agi.agi_freecount.set(count - self.chunks.iter().map(|chunk| chunk.used).sum::<u32>());
             agi.agi_newino.set(geometry.block_agino(chunk.start));
@@ -266,9 +266,14 @@ impl Group {
         let options = &shape.options;
         let mut chunks = self.chunks.clone();
         chunks.sort_by_key(|chunk| chunk.start);
-        let all = chunks.iter().flat_map(|chunk| chunk.record(shape)).collect();
-        let free = chunks.iter().filter(|chunk| chunk.used < 64);
-        let free = free.flat_map(|chunk| chunk.record(shape)).collect();
+        let records: Vec<_> = chunks.iter().flat_map(|chunk| chunk.records(shape)).collect();
+        let bytes = |record: &InodeChunk| {
+            let mut bytes = [0; 16];
+            record.write(&mut bytes, shape.options.sparse);
+            bytes
+        };
+        let all = records.iter().flat_map(bytes).collect();
+        let free = records.iter().filter(|record| record.free_count > 0).flat_map(bytes).collect();
         let mut kinds = vec![
             (Kind::FreeByBlock, bytes_of(&self.free, 8, FreeExtent::write)),
             (Kind::FreeBySize, bytes_of(&self.by_size(), 8, FreeExtent::write)),
@@ -331,14 +336,15 @@ impl Group {
 }
 
 impl Chunk {
-    fn record(&self, shape: &Shape) -> [u8; 16] {
-        let start = self.start << shape.raw.sb_inopblog;
-        let free = u64::MAX.checked_shl(self.used).unwrap_or(0);
-        let free_count = 64 - self.used as u8;
-        let record = InodeChunk { start, holes: 0, count: 64, free_count, free };
-        let mut bytes = [0; 16];
-        record.write(&mut bytes, shape.options.sparse);
-        bytes
+    /// One record for each 64.
+    fn records(self, shape: &Shape) -> impl Iterator<Item = InodeChunk> {
+        let first = self.start << shape.raw.sb_inopblog;
+        (0..shape.chunk_inodes()).step_by(64).map(move |at| {
+            let used = self.used.saturating_sub(at).min(64);
+            let free = u64::MAX.checked_shl(used).unwrap_or(0);
+            let free_count = 64 - used as u8;
+            InodeChunk { start: first + at, holes: 0, count: 64, free_count, free }
+        })
     }
 }
 

@@ -16,7 +16,7 @@ const SIZE_MIN: [u64; 2] = [300 * MIB, 16 * MIB];
 const AG_MIN: u64 = 16 * MIB;
 /// Bytes of the log.
 const LOG_MIN: u64 = 10 * MIB;
-/// Blocks of the log at least: what changes at once is counted in blocks.
+/// Blocks of the log with which any features have room.
 const LOG_BLOCKS_MIN: u64 = 1280;
 const LOG_DEFAULT: u64 = 64 * MIB;
 const LOG_MAX: u64 = 2038 * MIB;
@@ -80,11 +80,16 @@ impl Shape {
             roots_end,
             // In none of the new ones.
             log_place: NOWHERE,
-            free_list: free_list(options.rmapbt),
-            root_align: geometry.chunks.align,
+            free_list: free_list(&options, geometry.ag_blocks),
+            root_align: geometry.chunks.align.max(1),
             chunk_blocks: geometry.chunks.blocks,
             options,
         }
+    }
+
+    /// Inodes that are allocated together.
+    pub(super) fn chunk_inodes(&self) -> u32 {
+        self.chunk_blocks << self.raw.sb_inopblog
     }
 
     /// Records of the reverse map that fit one block.
@@ -110,7 +115,7 @@ impl Shape {
         let groups = groups(options, size / u64::from(block))?;
         let Range { start: first_root, end: roots_end } = roots(options);
         let sunit = log_sunit(options)?;
-        let free_list = free_list(options.rmapbt);
+        let free_list = free_list(options, groups.size as u32);
         let log = log_blocks(options, &groups, size, roots_end, sunit)?;
         let start = u64::from(roots_end).next_multiple_of(u64::from(sunit / block).max(1));
         let log_place = match options.log_device {
@@ -144,16 +149,20 @@ impl Shape {
             roots_end,
             log_place,
             free_list,
-            root_align,
+            root_align: root_align.max(1),
             chunk_blocks: chunk.max(1),
             options: options.clone(),
         })
     }
 }
 
-/// Blocks on the free list of a new group.
-fn free_list(rmapbt: bool) -> u32 {
-    if rmapbt { 6 } else { 4 }
+/// Blocks on the free list of a new group: two for each btree that can be higher than one block,
+/// however many records it has.
+fn free_list(options: &MkfsOptions, ag_blocks: u32) -> u32 {
+    let least = |kind| btree::Shape::of(kind).min(options.block_size as usize, 0) as u32;
+    let space = if ag_blocks.div_ceil(2) > least(Kind::FreeByBlock) { 4 } else { 0 };
+    let grows = options.reflink || ag_blocks > least(Kind::Rmap);
+    space + if options.rmapbt && grows { 2 } else { 0 }
 }
 
 /// The first block behind the headers of a group, and the first one behind its roots.
@@ -166,7 +175,7 @@ fn roots(options: &MkfsOptions) -> Range<u32> {
 
 fn check(options: &MkfsOptions) -> Result<(), MkfsError> {
     let block = options.block_size;
-    power("a block", block, 1024, 16384)?;
+    power("a block", block, 1024, 65536)?;
     power("a sector", options.sector_size, 512, block)?;
     power("an inode", options.inode_size, 512, 2048.min(block))?;
     if let Some(size) = options.dir_block_size {
@@ -250,6 +259,19 @@ fn log_sunit(options: &MkfsOptions) -> Result<u32, MkfsError> {
     if fits { Ok(unit) } else { Err(MkfsError::Stripe(unit)) }
 }
 
+/// Blocks of a log at the least: what changes at once is counted in blocks. As many as mkfs.xfs 7.2
+/// asks for with large blocks; without parent pointers no fewer than that.
+fn log_blocks_min(options: &MkfsOptions, sunit: u32) -> u64 {
+    match (options.block_size, options.parent) {
+        (65536, true) if !options.nrext64 => LOG_BLOCKS_MIN,
+        (65536, true) if sunit > 0 => u64::from(1104 + 36 * (sunit >> 16)),
+        (65536, true) => u64::from(1127 + options.inode_size / 1024),
+        (65536, false) => 2376,
+        (32768, false) => 3000,
+        _ => LOG_BLOCKS_MIN,
+    }
+}
+
 fn log_blocks(
     options: &MkfsOptions,
     groups: &Groups,
@@ -262,7 +284,8 @@ fn log_blocks(
     // Room for the roots, the free list, and one block more.
     let smallest = groups.size.min(groups.blocks);
     let high = smallest.saturating_sub(u64::from(roots_end) + 4 + 1) / unit * unit;
-    let low = (LOG_MIN / block).max(LOG_BLOCKS_MIN);
+    let least = log_blocks_min(options, sunit);
+    let low = (LOG_MIN / block).max(least);
     if let Some(bytes) = options.log_device {
         let high = (bytes / block).min(LOG_MAX / block) / unit * unit;
         let blocks = match options.log_size {
@@ -276,7 +299,7 @@ fn log_blocks(
         Some(bytes) => (bytes / block).next_multiple_of(unit),
         None => {
             let bytes = (size / 2048).clamp(LOG_DEFAULT, LOG_MAX);
-            (bytes / block).min(high)
+            (bytes / block).max(least).min(high)
         }
     };
     let start = u64::from(roots_end).next_multiple_of(unit);
@@ -387,8 +410,8 @@ fn base_super(options: &MkfsOptions, around: &Surroundings) -> RawSuper {
     raw.sb_sectlog = options.sector_size.trailing_zeros() as u8;
     raw.sb_inodelog = inode.trailing_zeros() as u8;
     raw.sb_inopblog = (block / inode).trailing_zeros() as u8;
-    let cluster = (32 * inode / block).max(1);
-    let chunk = (64 * inode / block).max(1);
+    // None where a block holds more.
+    let (cluster, chunk) = (32 * inode / block, 64 * inode / block);
     raw.sb_inoalignmt.set(if options.sparse { chunk } else { cluster });
     raw.sb_spino_align.set(if options.sparse { cluster } else { 0 });
     if let Some((unit, width)) = options.stripe {

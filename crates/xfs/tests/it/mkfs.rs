@@ -204,6 +204,15 @@ fn options_make_the_bytes_of_the_newest_mkfs_xfs() {
         "-b size=2048 -n size=8k",
         "-b size=8k -l size=70m",
         "-b size=16k -l size=70m",
+        "-b size=16k -d agsize=80m -l size=75m",
+        "-b size=32k",
+        "-b size=64k",
+        "-b size=64k -d agcount=3 -n size=64k",
+        "-b size=64k -m rmapbt=0,reflink=0 -i size=2048",
+        "-b size=64k -s size=8k",
+        "-b size=64k -l su=128k",
+        "-b size=32k -s size=32k",
+        "-b size=16k -s size=16k -l size=80m",
         "-l su=32k",
         "-l su=256k",
         "-l size=65m,su=64k",
@@ -228,9 +237,12 @@ fn options_make_the_bytes_of_the_newest_mkfs_xfs() {
 /// Method: byte for byte, the log whole.
 #[test]
 fn external_logs_are_those_of_mkfs_xfs() {
-    for (words, mib, more) in
-        [("", 64, ""), ("-m reflink=0", 100, ",su=32k"), ("-b size=1024", 80, ",size=70m")]
-    {
+    for (words, mib, more) in [
+        ("", 64, ""),
+        ("-m reflink=0", 100, ",su=32k"),
+        ("-b size=1024", 80, ",size=70m"),
+        ("-b size=16k -d agsize=24m", 64, ""),
+    ] {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let (image, log) = (dir.path().join("image"), dir.path().join("log"));
         std::fs::File::create(&log).and_then(|file| file.set_len(mib << 20)).expect("a file");
@@ -336,7 +348,7 @@ fn impossible_options_are_refused_by_name() {
         plan(&options(words), &around).expect_err(words).to_string()
     };
     assert!(refused("-L x", 299).contains("300 MiB"));
-    assert!(refused("-b size=65536", 400).contains("a block of 65536"));
+    assert!(refused("-b size=131072", 400).contains("a block of 131072"));
     assert!(refused("-i size=4096", 400).contains("an inode of 4096"));
     assert!(refused("-n size=2048", 400).contains("a directory block"));
     assert!(refused("-d agcount=100", 400).contains("allocation groups"));
