@@ -76,12 +76,13 @@ impl Group {
         let index = best.map_or(0, |(index, _)| index);
         let first = free.get(index).map_or(0, |extent| extent.start);
         let count = free.get(index).map_or(0, |extent| extent.len.min(shape.free_list));
-        if count > 0 {
-            take(&mut free, index, first, count);
-        }
         let list = (first..first + count).collect();
-        let stale = [Vec::new(), Vec::new()];
-        Group { ag, length, free, stale, list, chunks: Vec::new(), files: Vec::new() }
+        let (stale, chunks, files) = ([Vec::new(), Vec::new()], Vec::new(), Vec::new());
+        let mut group = Group { ag, length, free, stale, list, chunks, files };
+        if count > 0 {
+            group.take(index, first, count);
+        }
+        group
     }
 
     /// First block of the first inode chunk.

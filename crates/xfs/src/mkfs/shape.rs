@@ -142,7 +142,8 @@ impl Shape {
         });
         let (chunk, align) = (64 * options.inode_size / block, raw.sb_inoalignmt.get());
         let unit = raw.sb_unit.get();
-        let root_align = if unit > align && unit.is_multiple_of(align) { unit } else { align };
+        let striped = align > 1 && unit > align && unit.is_multiple_of(align);
+        let root_align = if striped { unit } else { align };
         Ok(Shape {
             raw,
             first_root,
@@ -263,7 +264,7 @@ fn log_sunit(options: &MkfsOptions) -> Result<u32, MkfsError> {
 /// asks for with large blocks; without parent pointers no fewer than that.
 fn log_blocks_min(options: &MkfsOptions, sunit: u32) -> u64 {
     match (options.block_size, options.parent) {
-        (65536, true) if !options.nrext64 => LOG_BLOCKS_MIN,
+        (65536, true) if !options.nrext64 => 1024,
         (65536, true) if sunit > 0 => u64::from(1104 + 36 * (sunit >> 16)),
         (65536, true) => u64::from(1127 + options.inode_size / 1024),
         (65536, false) => 2376,

@@ -482,9 +482,8 @@ fn metadata_directories_are_those_of_mkfs_xfs() {
         let output = command.args(["-q", "-f"]).args(args).arg(&image).output().expect("runs");
         assert!(output.status.success(), "{theirs}: {}", text(&output));
         let options = edited(MkfsOptions::compat("7.2").expect("known"), &ours);
-        let (now, generation) = (Timespec::from_secs(1_700_000_000), 0x5345_4544);
-        let around = Surroundings { device_bytes: 300 << 20, now, uuid: [0; 16], generation };
-        let plan = plan(&options, &around).unwrap_or_else(|error| panic!("{ours}: {error}"));
+        let plan =
+            plan(&options, &deterministic(300)).unwrap_or_else(|error| panic!("{ours}: {error}"));
         same(&image, &plan, &ours, more == "rgcount=2");
         if mib > 0 {
             let block = plan.realtime.expect("a section in groups has a first block");
@@ -494,6 +493,12 @@ fn metadata_directories_are_those_of_mkfs_xfs() {
             assert!(bytes == block, "{ours}: the first block of the section");
         }
     }
+}
+
+/// Time and generations as mkfs.xfs takes them from `SOURCE_DATE_EPOCH` and `DETERMINISTIC_SEED`.
+fn deterministic(mib: u64) -> Surroundings {
+    let (now, generation) = (Timespec::from_secs(1_700_000_000), 0x5345_4544);
+    Surroundings { device_bytes: mib << 20, now, uuid: [0; 16], generation }
 }
 
 /// The words of one command line, those of `-m` put together, which mkfs.xfs takes only once.
@@ -511,4 +516,68 @@ fn large_blocks_are_those_of_mkfs_xfs() {
     for words in ["-b size=8k -l size=20m", "-b size=16k -l size=20m"] {
         compare(words, 300, true);
     }
+}
+
+/// Goal: any options that both take make the same bytes, and what mkfs.xfs makes we make. Method:
+/// random words of every letter; `IOPATH_SEEDS` for more of them.
+#[test]
+fn random_options_make_the_bytes_of_mkfs_xfs() {
+    let words: [(char, &[&str]); 21] = [
+        ('b', &["size=1024", "size=2048", "size=8k", "size=16k", "size=32k", "size=64k"]),
+        ('s', &["size=1k", "size=2k", "size=4k"]),
+        ('i', &["size=1024", "size=2048", "perblock=8"]),
+        ('i', &["maxpct=0", "maxpct=7", "maxpct=100"]),
+        ('i', &["sparse=0"]),
+        ('i', &["nrext64=0"]),
+        ('i', &["exchange=0"]),
+        ('n', &["size=8k", "size=16k", "size=64k"]),
+        ('n', &["parent=0"]),
+        ('n', &["version=ci"]),
+        ('m', &["rmapbt=0"]),
+        ('m', &["reflink=0"]),
+        ('m', &["bigtime=0"]),
+        ('m', &["inobtcount=0", "finobt=0,inobtcount=0"]),
+        ('m', &["metadir=1", "metadir=1,uquota=1", "metadir=1,uqnoenforce=1,pquota=1"]),
+        ('m', &["autofsck=0", "autofsck=check", "autofsck=optimize"]),
+        ('l', &["size=65m", "size=90m", "size=128m"]),
+        ('l', &["su=32k", "su=64k", "su=256k", "sunit=8"]),
+        ('d', &["agcount=1", "agcount=3", "agcount=9", "agsize=100m", "agsize=131072k"]),
+        ('d', &["su=32k,sw=2", "su=64k,sw=3", "su=256k,sw=8", "sunit=128,swidth=256"]),
+        ('d', &["cowextsize=16", "extszinherit=8", "projinherit=9", "daxinherit=1"]),
+    ];
+    let (mut same_bytes, mut wrong) = (0, Vec::new());
+    for seed in 0..24 * crate::world::seed_count(1) {
+        let mut rng = base::Rng::new(seed, 21);
+        let chosen = words.iter().filter(|_| rng.chance(0.2)).collect::<Vec<_>>();
+        let pick = |(letter, list): &&(char, &[&str])| {
+            format!("-{letter} {}", list[rng.below(list.len() as u64) as usize])
+        };
+        let text = chosen.iter().map(pick).collect::<Vec<_>>().join(" ");
+        let mib = 600 + rng.below(900);
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let image = dir.path().join("image");
+        std::fs::File::create(&image).and_then(|file| file.set_len(mib << 20)).expect("a file");
+        let mut command = newest::command("mkfs.xfs");
+        command.env("DETERMINISTIC_SEED", "1").env("SOURCE_DATE_EPOCH", "1700000000");
+        let args = separate(&format!("-m uuid={UUID} {text}"));
+        let output = command.args(["-q", "-f"]).args(args).arg(&image).output().expect("runs");
+        // The least log of mkfs.xfs is not ours there.
+        let other_log = text.contains("parent=0") && text.contains("-b size=32k")
+            || text.contains("parent=0") && text.contains("-b size=64k");
+        if !output.status.success() || other_log {
+            continue;
+        }
+        let done = std::panic::catch_unwind(|| {
+            let options = edited(MkfsOptions::compat("7.2").expect("known"), &text);
+            let plan = plan(&options, &deterministic(mib)).map_err(|error| error.to_string());
+            same(&image, &plan.expect("ours"), &text, false);
+        });
+        match done {
+            Ok(()) => same_bytes += 1,
+            Err(_) => wrong.push(format!("{mib} MiB {text}")),
+        }
+    }
+    println!("{same_bytes} the same");
+    assert_eq!(wrong, Vec::<String>::new());
+    assert!(same_bytes > 8);
 }
