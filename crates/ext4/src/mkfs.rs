@@ -13,149 +13,24 @@
 
 use std::sync::Arc;
 
-use base::Timespec;
+use base::{Sector, Timespec};
 use block::{DeviceError, Queue};
 use rt::Cx;
 
-use crate::format::casefold::Encoding;
+use crate::format::super_block::SUPER_OFFSET;
 use crate::format::{Features, features::UnknownFeature};
 
 mod content;
 mod external;
+mod features;
+mod groups;
 mod journal;
+mod options;
 mod place;
 mod shape;
 
-pub use shape::{OrphanFileSize, default_journal, default_orphan_file};
-
-/// Which of the three file systems: a set of default features.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FsType {
-    /// No journal, no extents.
-    Ext2,
-    /// ext2 with a journal.
-    Ext3,
-    /// Journal, extents, checksums, flexible groups.
-    #[default]
-    Ext4,
-}
-
-impl FsType {
-    /// The features that `mke2fs -t` sets by default.
-    pub fn default_features(self) -> Features {
-        let mut features = Features::default();
-        let base = "sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr";
-        let more = match self {
-            FsType::Ext2 => "",
-            FsType::Ext3 => "has_journal",
-            FsType::Ext4 => {
-                "has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize"
-            }
-        };
-        for list in [base, more] {
-            features.edit(list).expect("every name is in the table");
-        }
-        features
-    }
-}
-
-impl std::str::FromStr for FsType {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<FsType, String> {
-        match name {
-            "ext2" => Ok(FsType::Ext2),
-            "ext3" => Ok(FsType::Ext3),
-            "ext4" => Ok(FsType::Ext4),
-            other => Err(format!("unknown file system type {other}: not ext2, ext3 or ext4")),
-        }
-    }
-}
-
-/// What to make. `Default` is what `mke2fs -t ext4` makes of the whole device.
-#[derive(Clone, PartialEq, Debug)]
-pub struct MkfsOptions {
-    /// Which default features.
-    pub fstype: FsType,
-    /// Bytes of the file system; None for the whole device.
-    pub size: Option<u64>,
-    /// Bytes per block: a power of two from 1024 to 65,536; None for 1024 below 512 MiB, else 4096,
-    /// and no less than a sector of the device.
-    pub block_size: Option<u32>,
-    /// Bytes per cluster with bigalloc, a power of two from 2 to 32,768 blocks; None for 16 blocks.
-    pub cluster_size: Option<u32>,
-    /// Bytes per inode, a power of two from 128 to the block size; None for 256.
-    pub inode_size: Option<u32>,
-    /// Bytes of space per inode, 1024..=67,108,864; None for the default of the size.
-    pub inode_ratio: Option<u32>,
-    /// Number of inodes (rounded up to whole table blocks); overrules the ratio.
-    pub inodes_count: Option<u32>,
-    /// Changes to the default features as `mke2fs -O` takes them: `^has_journal,orphan_file`.
-    pub features: String,
-    /// How names are encoded with `casefold`; sets that feature. None for UTF-8 that is not strict.
-    pub encoding: Option<Encoding>,
-    /// Volume name, at most 16 bytes.
-    pub label: String,
-    /// UUID; None for a random one.
-    pub uuid: Option<[u8; 16]>,
-    /// Seed of directory hashes; None for a random one.
-    pub hash_seed: Option<[u8; 16]>,
-    /// Bytes of the journal; None for the default of the size.
-    pub journal_size: Option<u64>,
-    /// Size of the orphan file; None for the default of the size.
-    pub orphan_file_size: Option<OrphanFileSize>,
-    /// The device of the journal, with blocks of the same size. The file system is entered into it
-    /// when it is made: [`JournalDevice::enter`](crate::JournalDevice::enter).
-    pub external_journal: Option<ExternalJournal>,
-    /// Share of the blocks that only root may use, in percent, 0..=50.
-    pub reserved_percent: f64,
-    /// Owner and group of the root directory.
-    pub root_owner: (u32, u32),
-    /// Permissions of the root directory.
-    pub root_mode: u16,
-    /// Make `/lost+found`.
-    pub lost_and_found: bool,
-    /// The device is known to read as zeroes (a new sparse file): nothing needs to be zeroed.
-    pub assume_zeroes: bool,
-}
-
-impl Default for MkfsOptions {
-    fn default() -> MkfsOptions {
-        MkfsOptions {
-            fstype: FsType::Ext4,
-            size: None,
-            block_size: None,
-            cluster_size: None,
-            inode_size: None,
-            inode_ratio: None,
-            inodes_count: None,
-            features: String::new(),
-            encoding: None,
-            label: String::new(),
-            uuid: None,
-            hash_seed: None,
-            journal_size: None,
-            orphan_file_size: None,
-            external_journal: None,
-            reserved_percent: 5.0,
-            root_owner: (0, 0),
-            root_mode: 0o755,
-            lost_and_found: true,
-            assume_zeroes: false,
-        }
-    }
-}
-
-/// The external journal of a file system that is made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ExternalJournal {
-    /// UUID of the journal.
-    pub uuid: [u8; 16],
-    /// Bytes of a block.
-    pub block_size: u32,
-    /// The number of the device, as Linux encodes it in 32 bits; 0 where it has none.
-    pub number: u32,
-}
+pub use options::{Creator, ExternalJournal, FsType, MkfsOptions, OnError, Release, Span, Usage};
+pub use shape::{default_journal, default_orphan_file};
 
 /// Why no file system can be made.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -243,6 +118,40 @@ pub enum MkfsError {
         /// Bytes of a block of the journal.
         journal: u32,
     },
+    /// Not a multiple of 8 from 256 to what a bitmap counts.
+    #[error("groups of {found} blocks or clusters are not a multiple of 8 from 256 to {limit}")]
+    GroupSize {
+        /// Asked for.
+        found: u32,
+        /// The most that there can be.
+        limit: u64,
+    },
+    /// Not a power of two.
+    #[error("{0} groups of a flexible group are not a power of two")]
+    FlexSize(u32),
+    /// Out of range.
+    #[error("an update interval of {0} s is more than 300 s")]
+    MmpInterval(u16),
+    /// Out of range.
+    #[error("{0} copies of the superblock: at most 2")]
+    BackupSupers(u8),
+    /// No larger than the file system.
+    #[error("descriptors for {limit} blocks: the file system has {blocks}")]
+    ResizeLimit {
+        /// Asked for.
+        limit: u64,
+        /// Blocks there are.
+        blocks: u64,
+    },
+    /// Beyond the end.
+    #[error("the journal cannot begin at block {0}")]
+    JournalPlace(u64),
+    /// Where the primary superblock and its descriptors must be.
+    #[error("block {0} is bad, and is needed for the superblock or the descriptors")]
+    BadBlock(u64),
+    /// More than fits.
+    #[error("a label for SELinux of {0} bytes is too long")]
+    RootSelinux(usize),
     /// More than 16 bytes.
     #[error("label {0:?} has more than 16 bytes")]
     Label(String),
@@ -264,6 +173,8 @@ pub struct MkfsReport {
     pub groups_count: u32,
     /// Blocks of the journal, 0 without one.
     pub journal_blocks: u32,
+    /// The blocks with copies of the superblock.
+    pub backups: Vec<u64>,
     /// The UUID.
     pub uuid: [u8; 16],
     /// The features, after what the size ruled out.
@@ -279,8 +190,23 @@ pub struct Plan {
     pub writes: Vec<(u64, Vec<u8>)>,
     /// The first block or blocks with the primary superblock, to be written last.
     pub head: Vec<u8>,
+    /// Only the kibibyte of the superblock in `head` is written; the rest stays.
+    pub super_only: bool,
     /// What was decided.
     pub report: MkfsReport,
+}
+
+impl Plan {
+    /// The head where this is on the device already.
+    pub fn head_over(&self, found: &[u8]) -> Vec<u8> {
+        let (mut head, start) = (self.head.clone(), SUPER_OFFSET as usize);
+        if self.super_only {
+            let end = head.len();
+            head[..start].copy_from_slice(&found[..start]);
+            head[2 * start..].copy_from_slice(&found[2 * start..end]);
+        }
+        head
+    }
 }
 
 /// What does not follow from the options: size, time and random numbers.
@@ -307,7 +233,7 @@ pub fn plan(options: &MkfsOptions, around: &Surroundings) -> Result<Plan, MkfsEr
         return external::plan_device(options, around);
     }
     let shape = shape::Shape::choose(options, around)?;
-    let placed = place::Placed::new(&shape)?;
+    let placed = place::Placed::new(&shape, options)?;
     content::build(options, around, shape, placed)
 }
 
@@ -330,6 +256,10 @@ pub fn mkfs(
     };
     let plan = plan(options, &around)?;
     let zeroes: &[_] = if options.assume_zeroes { &[] } else { &plan.zeroes };
-    queue.submit_all(cx, zeroes, &plan.writes, &plan.head)?;
+    let found = match plan.super_only {
+        true => queue.read(cx, Sector(0), plan.head.len())?.to_vec(),
+        false => Vec::new(),
+    };
+    queue.submit_all(cx, zeroes, &plan.writes, &plan.head_over(&found))?;
     Ok(plan.report)
 }

@@ -277,6 +277,9 @@ pub struct SourceOptions {
     /// In the names of a prototype a slash stands for a space.
     #[arg(skip)]
     pub slashes_are_spaces: bool,
+    /// Attributes are left out.
+    #[arg(skip)]
+    pub no_xattrs: bool,
     /// With -d and without --size: the share of the space and of the inodes that stays free
     #[arg(long, value_name = "PERCENT", default_value = "10%", hide_default_value = true,
           value_parser = percent)]
@@ -318,6 +321,7 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
 pub(crate) fn keep_of(app: &mut App, options: &SourceOptions) -> Result<Keep> {
     let mut keep = Keep { exact: Some(Arc::default()), ..Keep::ALL };
     keep.links = !options.hard_dereference;
+    keep.xattrs &= !options.no_xattrs;
     keep.exclude = crate::glob::set(&options.exclude).context("--exclude")?;
     if let Some(owner) = &options.owner {
         let owner = crate::owner::parse(app, None, owner).context("--owner")?;

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use anyhow::{Result, bail};
 use ext4::format::RawSuper;
 use ext4::format::features::Incompat;
+use ext4::mkfs::Span;
 use ext4::{ExternalJournal, JournalDevice};
 
 use crate::app::App;
@@ -16,32 +17,50 @@ use crate::storage::{self, Storage};
 use crate::target::Target;
 use crate::text;
 
+/// Bytes of the unit of mke2fs's `fast_commit_size=`.
+const KIB: u64 = 1 << 10;
 /// Bytes of the unit of mke2fs's `size=`.
 const MIB: u64 = 1 << 20;
 
 /// What `-J` says.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum JournalArg {
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JournalArg {
     /// So many bytes: `SIZE`, or `size=MEBIBYTES` as for mke2fs.
-    Size(u64),
+    size: Option<u64>,
     /// `device=TARGET`, `device=UUID=..` or `device=LABEL=..`.
-    Device(String),
+    device: Option<String>,
+    /// `location=`: a block, or with a unit a place in bytes.
+    pub place: Option<Span>,
+    /// `fast_commit_size=`, in bytes: KiB without a unit.
+    pub fast_commit_size: Option<u64>,
 }
 
 impl FromStr for JournalArg {
     type Err = String;
 
-    fn from_str(word: &str) -> Result<JournalArg, String> {
-        match word.split_once('=') {
-            Some(("device", name)) if !name.is_empty() => Ok(JournalArg::Device(name.into())),
-            Some(("size", size)) => match size.parse::<u64>().ok().and_then(|n| n.checked_mul(MIB))
-            {
-                Some(bytes) => Ok(JournalArg::Size(bytes)),
-                None => text::parse_size(size).map(JournalArg::Size),
-            },
-            Some((key, _)) => Err(format!("{key}= is not size= or device=")),
-            None => text::parse_size(word).map(JournalArg::Size),
+    fn from_str(words: &str) -> Result<JournalArg, String> {
+        let mut arg = JournalArg::default();
+        for word in words.split(',') {
+            let in_units = |text: &str, unit: u64| match text.parse::<u64>() {
+                Ok(number) => number.checked_mul(unit).ok_or(format!("{text} is too large")),
+                Err(_) => text::parse_size(text),
+            };
+            match word.split_once('=') {
+                Some(("device", name)) if !name.is_empty() => arg.device = Some(name.into()),
+                Some(("size", size)) => arg.size = Some(in_units(size, MIB)?),
+                Some(("location", place)) => arg.place = Some(text::parse_span(place)?),
+                Some(("fast_commit_size", size)) => {
+                    arg.fast_commit_size = Some(in_units(size, KIB)?);
+                }
+                Some((key, _)) => {
+                    return Err(format!(
+                        "{key}= is not size=, device=, location= or fast_commit_size="
+                    ));
+                }
+                None => arg.size = Some(text::parse_size(word)?),
+            }
         }
+        Ok(arg)
     }
 }
 
@@ -56,10 +75,7 @@ pub struct FreeJournal {
 impl JournalArg {
     /// Bytes of a journal inside.
     pub fn size(&self) -> Option<u64> {
-        match self {
-            JournalArg::Size(bytes) => Some(*bytes),
-            JournalArg::Device(_) => None,
-        }
+        self.size
     }
 
     /// Opens the device, where one is named, for a file system with this UUID, if it is known.
@@ -67,7 +83,7 @@ impl JournalArg {
     /// # Errors
     /// It is no external journal, or that of another file system; it cannot be opened.
     pub fn open(&self, app: &mut App, uuid: Option<[u8; 16]>) -> Result<Option<FreeJournal>> {
-        let JournalArg::Device(name) = self else { return Ok(None) };
+        let Some(name) = &self.device else { return Ok(None) };
         let path = match name.split_once('=') {
             Some((tag @ ("UUID" | "LABEL"), value)) => find(tag, value)?,
             _ => PathBuf::from(name),
@@ -135,11 +151,16 @@ mod tests {
     #[test]
     fn a_journal_has_a_size_or_a_device() {
         let parse = |word: &str| word.parse::<JournalArg>();
-        assert_eq!(parse("64M"), Ok(JournalArg::Size(64 * MIB)));
-        assert_eq!(parse("size=64"), Ok(JournalArg::Size(64 * MIB)));
-        assert_eq!(parse("size=8K"), Ok(JournalArg::Size(8192)));
-        assert_eq!(parse("device=LABEL=a"), Ok(JournalArg::Device("LABEL=a".into())));
-        for word in ["device=", "fast_commit_size=3", "x"] {
+        let size = |word: &str| parse(word).expect("right").size;
+        assert_eq!(size("64M"), Some(64 * MIB));
+        assert_eq!(size("size=64"), Some(64 * MIB));
+        assert_eq!(size("size=8K"), Some(8192));
+        let words = parse("location=3M,fast_commit_size=300").expect("right");
+        assert_eq!(words.place, Some(Span::Bytes(3 * MIB)));
+        assert_eq!(words.fast_commit_size, Some(300 << 10));
+        let device = parse("device=LABEL=a").expect("right").device;
+        assert_eq!(device.as_deref(), Some("LABEL=a"));
+        for word in ["device=", "blocks=3", "x"] {
             assert!(parse(word).is_err(), "{word}");
         }
     }

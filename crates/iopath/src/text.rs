@@ -2,7 +2,20 @@
 
 use base::Timespec;
 pub use base::unit::parse_size;
+use ext4::mkfs::Span;
 use vfs::FileType;
+
+/// A length or a place as mke2fs takes it: a number of blocks, or bytes with a unit.
+///
+/// # Errors
+/// A sentence.
+pub fn parse_span(word: &str) -> Result<Span, String> {
+    let size = parse_size(word)?;
+    Ok(match word.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => Span::Blocks(size),
+        false => Span::Bytes(size),
+    })
+}
 
 /// Bytes as text without loss: a backslash becomes `\\`, a byte that is not UTF-8 becomes `\xHH`.
 pub fn escape(bytes: &[u8]) -> String {

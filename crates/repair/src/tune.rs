@@ -12,7 +12,7 @@ use block::Queue;
 use ext4::ExternalJournal;
 use ext4::format::features::{Compat, Incompat, RoCompat};
 use ext4::format::{Geometry, RawSuper};
-use ext4::mkfs::OrphanFileSize;
+use ext4::mkfs::Span;
 use rt::Cx;
 use zerocopy::IntoBytes;
 
@@ -123,7 +123,7 @@ pub struct TuneOptions {
     /// Words of `-Q`: `usrquota`, `grpquota`, `prjquota`; `^` clears. `^quota` overrules them.
     pub quota: Vec<String>,
     /// Another size of the orphan file, or that of a new one.
-    pub orphan_file_size: Option<OrphanFileSize>,
+    pub orphan_file_size: Option<Span>,
     /// Blocks of a new journal; None for those that mke2fs chooses.
     pub journal_bytes: Option<u64>,
     /// The device of a new journal, into which the caller enters the file system afterwards:

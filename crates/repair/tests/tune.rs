@@ -9,7 +9,7 @@ use block::Device;
 use device::MemoryDevice;
 use ext4::format::Geometry;
 use ext4::format::features::Compat;
-use ext4::mkfs::OrphanFileSize;
+use ext4::mkfs::Span;
 use repair::tune::{self, OnErrors, Reserved, TuneOptions};
 use repair::volume::EditError;
 use support::{Kind, by_mke2fs, manifest, queue, small_groups};
@@ -278,15 +278,14 @@ fn kinds_of_quota_as_tune2fs_takes_them() {
 fn orphan_files_have_the_size_that_is_wanted() {
     let of = |size| TuneOptions { orphan_file_size: Some(size), ..TuneOptions::default() };
     let device = image("ext4", "^orphan_file");
-    let first = of(OrphanFileSize::Bytes(40 << 10));
+    let first = of(Span::Bytes(40 << 10));
     change(&device, &first).expect_err("there is none");
     let first = TuneOptions { features: vec!["orphan_file".into()], ..first };
     as_tune2fs(&device, &first, &["-O", "orphan_file", "-E", "orphan_file_size=40k"]);
-    for (size, word) in [(OrphanFileSize::Bytes(80 << 10), "80k"), (OrphanFileSize::Blocks(3), "3")]
-    {
+    for (size, word) in [(Span::Bytes(80 << 10), "80k"), (Span::Blocks(3), "3")] {
         as_tune2fs(&device, &of(size), &["-E", &format!("orphan_file_size={word}")]);
     }
-    change(&device, &of(OrphanFileSize::Blocks(9000))).expect_err("more than 8 MiB");
+    change(&device, &of(Span::Blocks(9000))).expect_err("more than 8 MiB");
 }
 
 /// Goal: the orphan file comes and goes. Method: with checksums and without.

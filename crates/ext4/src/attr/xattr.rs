@@ -35,7 +35,8 @@ pub(crate) const CREDITS: u32 = credits::INODE + 2 + 2 * credits::GROUP + credit
 
 /// The numbers of the prefixes. ACL attributes have a number of their own and no name behind it;
 /// what else is of the system (7) is not for programs.
-const PREFIXES: [(&[u8], u8); 3] = [(b"user.", 1), (b"trusted.", 4), (b"security.", 6)];
+const PREFIXES: [(&[u8], u8); 3] =
+    [(b"user.", 1), (b"trusted.", 4), (b"security.", area::SECURITY_INDEX)];
 /// The number of the access ACL.
 pub(crate) const ACL_ACCESS: u8 = 2;
 /// The number of the default ACL.

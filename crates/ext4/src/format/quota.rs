@@ -276,10 +276,9 @@ pub fn find<B: Blocks>(blocks: &mut B, info: &Info, id: u32) -> Result<Option<Sl
 /// # Errors
 /// As [`find`].
 pub fn insert<B: Blocks>(blocks: &mut B, info: &mut Info, id: u32) -> Result<Slot, B::Error> {
-    let slot = take_slot(blocks, info, id)?;
-    // The tree from the top down: every block names the next one.
+    // The tree from the top down, as Linux makes it: every block names the next one.
     let mut block = ROOT;
-    for level in 0..DEPTH {
+    for level in 0..DEPTH - 1 {
         let mut data = blocks.load(block)?;
         let at = reference(id, level);
         let next = word(&data, at);
@@ -288,14 +287,16 @@ pub fn insert<B: Blocks>(blocks: &mut B, info: &mut Info, id: u32) -> Result<Slo
             block = next;
             continue;
         }
-        let next = if level == DEPTH - 1 { slot.block } else { take_block(blocks, info)? };
+        let next = take_block(blocks, info)?;
         set_word(&mut data, at, next);
         blocks.store(block, &data)?;
-        if level < DEPTH - 1 {
-            blocks.store(next, &[0; BLOCK_SIZE])?;
-        }
+        blocks.store(next, &[0; BLOCK_SIZE])?;
         block = next;
     }
+    let slot = take_slot(blocks, info, id)?;
+    let mut data = blocks.load(block)?;
+    set_word(&mut data, reference(id, DEPTH - 1), slot.block);
+    blocks.store(block, &data)?;
     Ok(slot)
 }
 

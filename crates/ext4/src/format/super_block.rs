@@ -295,6 +295,12 @@ impl RawSuper {
         self.s_free_blocks_count_hi.set((count >> 32) as u32);
     }
 
+    /// Sets the blocks of the file system.
+    pub fn set_blocks_count(&mut self, count: u64) {
+        self.s_blocks_count_lo.set(count as u32);
+        self.s_blocks_count_hi.set((count >> 32) as u32);
+    }
+
     /// The label, up to its first zero byte.
     pub fn label(&self) -> &[u8] {
         trim(&self.s_volume_name)

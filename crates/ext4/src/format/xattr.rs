@@ -59,6 +59,8 @@ impl XattrArea {
 
 /// Number of the prefix of the encryption context.
 pub const CONTEXT_INDEX: u8 = 9;
+/// The prefix of names that begin with `security.`.
+pub const SECURITY_INDEX: u8 = 6;
 /// Its name behind the prefix.
 pub const CONTEXT_NAME: &[u8] = b"c";
 

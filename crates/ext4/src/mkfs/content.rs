@@ -16,7 +16,9 @@ use crate::format::quota::{self, Dqblk, Kind};
 use crate::format::resize_inode::ResizeMap;
 use crate::format::super_block::{FIRST_INO, JOURNAL_INO, RESIZE_INO, ROOT_INO, SUPER_OFFSET};
 use crate::format::{FileKind, Geometry, GroupFlags, InodeFlags, InodeValues, RawSuper};
-use crate::format::{mmp, orphan, xattr};
+use crate::format::{orphan, xattr};
+
+mod asked;
 
 /// The hidden inodes of the quota files of users and groups.
 const USER_QUOTA_INO: u32 = 3;
@@ -67,23 +69,30 @@ pub fn build(
         layout: g.dir_layout(),
         charged: Vec::new(),
     };
-    let tables = builder.placed.used_clusters();
+    if options.super_only {
+        builder.super_only();
+        return Ok(builder.finish(0, around.device_bytes));
+    }
+    let tables = builder.placed.used_clusters() - shape.bad_blocks.len() as u64;
     builder.reserved_inodes();
     builder.directories()?;
+    if !shape.bad_blocks.is_empty() {
+        builder.bad_blocks(&shape.bad_blocks)?;
+    }
     if g.features.compat.contains(Compat::RESIZE_INODE) {
         builder.resize_inode()?;
     }
     if shape.journal_blocks > 0 {
         builder.journal(shape.journal_blocks, shape.fast_commit_blocks)?;
     }
+    if g.features.incompat.contains(Incompat::MMP) {
+        builder.mmp_block()?;
+    }
     if g.features.ro_compat.contains(RoCompat::QUOTA) {
         builder.quota_files()?;
     }
     if shape.orphan_blocks > 0 {
         builder.orphan_file(shape.orphan_blocks)?;
-    }
-    if g.features.incompat.contains(Incompat::MMP) {
-        builder.mmp_block()?;
     }
     let overhead = tables + u64::from(shape.journal_blocks.div_ceil(g.cluster_ratio));
     builder.raw.s_overhead_clusters.set(overhead as u32);
@@ -179,9 +188,15 @@ impl Builder<'_> {
             let kind = FileKind::Directory.dir_type();
             dir::insert(&mut data, self.layout, room, LOST_INO, kind, name);
         }
+        let label = self.root_selinux(&mut root)?;
         self.charged.push(([root.uid, root.gid, 0], root.blocks * 512));
         self.put_dir_block(ROOT_INO, block, data);
         self.put_inode(ROOT_INO, &root);
+        if let Some(area) = label {
+            // Once more, for the checksum.
+            self.slot(ROOT_INO)[BASE_SIZE + usize::from(root.extra_isize)..].copy_from_slice(&area);
+            self.put_inode(ROOT_INO, &root);
+        }
         if lost { self.lost_and_found() } else { Ok(()) }
     }
 
@@ -220,32 +235,15 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The block of multi-mount protection: nobody writes.
-    fn mmp_block(&mut self) -> Result<(), MkfsError> {
-        let block = self.placed.take_run(0, 1).ok_or_else(|| self.full())?;
-        self.raw.s_mmp_block.set(block);
-        self.raw.s_mmp_interval.set(mmp::CHECK_INTERVAL_MIN);
-        let unused = mmp::Mmp {
-            sequence: mmp::CLEAN,
-            time: self.now.sec as u64,
-            node: String::new(),
-            device: String::new(),
-            check_interval: mmp::CHECK_INTERVAL_MIN,
-        };
-        let seed = self.g.checksums.metadata.then_some(self.g.checksums.seed);
-        unused.emit(self.block(block), seed);
-        Ok(())
-    }
-
     /// The quota files, with what the directories use.
     fn quota_files(&mut self) -> Result<(), MkfsError> {
-        let project = self.g.features.ro_compat.contains(RoCompat::PROJECT);
-        for kind in Kind::ALL {
+        let mut wanted = self.options.quota_kinds.unwrap_or([true, true, false]);
+        wanted[Kind::Project as usize] |= self.g.features.ro_compat.contains(RoCompat::PROJECT);
+        for kind in Kind::ALL.into_iter().filter(|&kind| wanted[kind as usize]) {
             let ino = match kind {
                 Kind::User => USER_QUOTA_INO,
                 Kind::Group => GROUP_QUOTA_INO,
-                Kind::Project if project => self.last_ino.max(FIRST_INO) + 1,
-                Kind::Project => continue,
+                Kind::Project => self.last_ino.max(FIRST_INO) + 1,
             };
             let mut usage: BTreeMap<u32, Dqblk> = BTreeMap::new();
             for (ids, space) in &self.charged {
@@ -263,7 +261,11 @@ impl Builder<'_> {
     fn quota_file(&mut self, kind: Kind, ino: u32, bytes: &[u8]) -> Result<(), MkfsError> {
         let size = self.g.block_size as usize;
         let count = bytes.len().div_ceil(size) as u64;
-        let mapped = journal::map(self.g, &mut self.placed, 0, count).map_err(|_| self.full())?;
+        // The second block of blocks of 1 KiB is the root of the tree, which mke2fs writes behind
+        // the four nodes of the first id.
+        let late = (self.g.block_size == 1024).then_some(1..6);
+        let mapped = journal::map_late(self.g, &mut self.placed, count, late);
+        let mapped = mapped.map_err(|_| self.full())?;
         let list: Vec<u64> =
             mapped.pieces.iter().flat_map(|&(start, len)| start..start + len).collect();
         for (block, bytes) in list.into_iter().zip(bytes.chunks(size)) {
@@ -312,7 +314,14 @@ impl Builder<'_> {
     fn journal(&mut self, len: u32, fast_commit: u32) -> Result<(), MkfsError> {
         let g = self.g;
         let extents = g.features.incompat.contains(Incompat::EXTENTS);
-        let goal = if extents { journal::goal(g, &self.placed) } else { 0 };
+        let goal = match self.options.journal_place.map(|place| place.blocks(g.block_size)) {
+            Some(place) if place >= g.blocks_count => return Err(MkfsError::JournalPlace(place)),
+            // Without extents mke2fs begins at the first free block, whatever was asked for.
+            _ if !extents => 0,
+            Some(place) => place,
+            None if self.options.packed_meta_blocks => 0,
+            None => journal::goal(g, &self.placed),
+        };
         let free = (0..g.groups_count).map(|n| u64::from(self.placed.free_clusters(g, n)));
         let free = free.sum::<u64>() << g.cluster_bits();
         if self.options.journal_size.is_some() && u64::from(len) > free / 2 {
@@ -356,7 +365,7 @@ impl Builder<'_> {
     /// Counts, flags and bitmaps of all groups.
     fn bitmaps(&mut self) {
         let g = self.g;
-        let free = self.placed.count(g);
+        let free = self.placed.count(g, self.options.release);
         self.raw.set_free_blocks(free);
         self.raw.s_free_inodes_count.set(g.inodes_count - self.last_ino);
         let per_group = g.inodes_per_group;
@@ -364,6 +373,9 @@ impl Builder<'_> {
             let used = self.last_ino.saturating_sub(group.saturating_mul(per_group)).min(per_group);
             let mut desc = self.placed.descs[group as usize];
             desc.free_inodes = per_group - used;
+            if used > 0 {
+                desc.flags -= GroupFlags::BLOCK_UNINIT;
+            }
             let lost = self.options.lost_and_found && (LOST_INO - 1) / per_group == group;
             desc.used_dirs = u32::from((ROOT_INO - 1) / per_group == group) + u32::from(lost);
             if g.features.group_csum() {
@@ -481,7 +493,7 @@ impl Builder<'_> {
         }
         let end = g.blocks_count * size;
         let tail = self.placed.free_tail(TAIL_BYTES / size) * size;
-        if tail > 0 {
+        if tail > 0 && !self.options.super_only {
             self.zeroes.push((end.min(device_bytes) - tail, tail));
         }
         self.zeroes.sort_unstable();
@@ -491,9 +503,14 @@ impl Builder<'_> {
             inodes_count: g.inodes_count,
             groups_count: g.groups_count,
             journal_blocks,
+            backups: (1..g.groups_count)
+                .filter(|&group| g.has_super(group))
+                .map(|group| g.group_first_block(group))
+                .collect(),
             uuid: g.uuid,
             features: g.features,
         };
-        Plan { zeroes: self.zeroes, writes, head, report }
+        let super_only = self.options.super_only;
+        Plan { zeroes: self.zeroes, writes, head, super_only, report }
     }
 }

@@ -6,7 +6,7 @@ use jbd2::format::Superblock;
 use zerocopy::IntoBytes;
 
 use super::shape::{self, Room};
-use super::{MkfsError, MkfsOptions, MkfsReport, Plan, Surroundings};
+use super::{MkfsError, MkfsOptions, MkfsReport, Plan, Surroundings, groups};
 use crate::format::features::{Incompat, RoCompat};
 use crate::format::super_block::SUPER_OFFSET;
 use crate::format::{Features, RawSuper};
@@ -59,7 +59,7 @@ pub fn plan_device(options: &MkfsOptions, around: &Surroundings) -> Result<Plan,
     shape::fill_sizes(&mut raw, block_size, 1, shape::choose_inode_size(options, block_size)?);
     raw.set_features(&features);
     raw.s_blocks_count_lo.set(blocks as u32);
-    let per_group = shape::clusters_per_group(block_size) as u32;
+    let per_group = groups::clusters_per_group(block_size) as u32;
     raw.s_blocks_per_group.set(per_group);
     raw.s_clusters_per_group.set(per_group);
     raw.s_def_hash_version = 1;
@@ -81,9 +81,10 @@ pub fn plan_device(options: &MkfsOptions, around: &Surroundings) -> Result<Plan,
         inodes_count: 0,
         groups_count: 0,
         journal_blocks: blocks as u32,
+        backups: Vec::new(),
         uuid: raw.s_uuid,
         features,
     };
     let zeroes = vec![(0, blocks * size)];
-    Ok(Plan { zeroes, writes: vec![(place * size, bytes)], head, report })
+    Ok(Plan { zeroes, writes: vec![(place * size, bytes)], head, super_only: false, report })
 }

@@ -1,5 +1,7 @@
 //! The journal's blocks: where they lie, how they are mapped, and its superblock.
 
+use std::ops::Range;
+
 use jbd2::format::Superblock;
 
 use super::MkfsError;
@@ -63,8 +65,56 @@ pub fn map(
     }
 }
 
+/// As [`map`] from the start on, but the first of these blocks of the file is taken behind the
+/// others.
+///
+/// # Errors
+/// As [`map`].
+pub fn map_late(
+    g: &Geometry,
+    placed: &mut Placed,
+    len: u64,
+    late: Option<Range<u64>>,
+) -> Result<MappedFile, MkfsError> {
+    let full = MkfsError::JournalSize { blocks: len, limit: 0 };
+    let taken = placed.take_pieces(0, len).ok_or(full.clone())?;
+    let mut list: Vec<u64> = taken.iter().flat_map(|&(start, len)| start..start + len).collect();
+    if let Some(late) = late
+        && let Some(part) = list.get_mut(late.start as usize..late.end.min(len) as usize)
+    {
+        part.rotate_right(1);
+    }
+    let mapped = match g.features.incompat.contains(Incompat::EXTENTS) {
+        true => map_pieces(g, placed, 0, join(&list)),
+        false => map_these(g, placed, &list),
+    };
+    mapped.ok_or(full)
+}
+
+/// Blocks as runs.
+fn join(list: &[u64]) -> Vec<(u64, u64)> {
+    let mut pieces: Vec<(u64, u64)> = Vec::new();
+    for &block in list {
+        match pieces.last_mut() {
+            Some((start, count)) if *start + *count == block => *count += 1,
+            _ => pieces.push((block, 1)),
+        }
+    }
+    pieces
+}
+
 fn map_extents(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Option<MappedFile> {
     let pieces = placed.take_pieces(goal, len)?;
+    map_pieces(g, placed, goal, pieces)
+}
+
+/// Maps runs that are taken already.
+fn map_pieces(
+    g: &Geometry,
+    placed: &mut Placed,
+    goal: u64,
+    pieces: Vec<(u64, u64)>,
+) -> Option<MappedFile> {
     let mut list = Vec::new();
     let mut logical = 0u32;
     for &(start, count) in &pieces {
@@ -78,7 +128,7 @@ fn map_extents(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Option
     }
     let mut mapped = MappedFile {
         block: [0; BLOCK_AREA],
-        blocks: len.next_multiple_of(g.cluster_ratio.into()),
+        blocks: u64::from(logical).next_multiple_of(g.cluster_ratio.into()),
         pieces,
         nodes: Vec::new(),
         extents: true,
@@ -131,26 +181,51 @@ impl Blocks<'_> {
     }
 }
 
+impl MappedFile {
+    /// Without a block, and without extents.
+    fn indirect() -> MappedFile {
+        let (pieces, nodes) = (Vec::new(), Vec::new());
+        MappedFile { block: [0; BLOCK_AREA], blocks: 0, pieces, nodes, extents: false }
+    }
+}
+
+/// Where the next data block comes from.
+type Source<'a> = &'a mut dyn FnMut(&mut Blocks<'_>) -> Option<u64>;
+
 /// Maps by 12 direct, then indirect blocks, each of which lies before what it maps.
 fn map_indirect(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Option<MappedFile> {
     let mut blocks = Blocks { placed, next: goal };
-    let mut mapped = MappedFile {
-        block: [0; BLOCK_AREA],
-        blocks: 0,
-        pieces: Vec::new(),
-        nodes: Vec::new(),
-        extents: false,
-    };
+    let mut mapped = MappedFile::indirect();
+    map_slots(g, &mut blocks, &mut mapped, len, &mut |blocks| blocks.take())?;
+    Some(mapped)
+}
+
+fn map_slots(
+    g: &Geometry,
+    blocks: &mut Blocks<'_>,
+    mapped: &mut MappedFile,
+    len: u64,
+    source: Source<'_>,
+) -> Option<()> {
     let mut left = len;
     for slot in 0..15 {
         if left == 0 {
             break;
         }
         let levels = slot.max(11) - 11;
-        let block = map_level(g, &mut blocks, &mut mapped, levels, &mut left)?;
+        let block = map_level(g, blocks, mapped, levels, &mut left, source)?;
         mapped.block[slot * 4..][..4].copy_from_slice(&(block as u32).to_le_bytes());
     }
-    (left == 0).then_some(mapped)
+    (left == 0).then_some(())
+}
+
+/// Maps these blocks, which are taken already, without extents.
+pub fn map_these(g: &Geometry, placed: &mut Placed, list: &[u64]) -> Option<MappedFile> {
+    let mut given = list.iter().copied();
+    let mut blocks = Blocks { placed, next: 0 };
+    let mut mapped = MappedFile::indirect();
+    map_slots(g, &mut blocks, &mut mapped, list.len() as u64, &mut |_| given.next())?;
+    Some(mapped)
 }
 
 /// Takes one block and, with `levels` above 0, what it maps. At most four calls deep.
@@ -160,8 +235,9 @@ fn map_level(
     mapped: &mut MappedFile,
     levels: usize,
     left: &mut u64,
+    source: Source<'_>,
 ) -> Option<u64> {
-    let own = blocks.take()?;
+    let own = if levels == 0 { source(blocks)? } else { blocks.take()? };
     mapped.blocks += 1;
     if levels == 0 {
         *left -= 1;
@@ -176,7 +252,7 @@ fn map_level(
         if *left == 0 {
             break;
         }
-        let child = map_level(g, blocks, mapped, levels - 1, left)?;
+        let child = map_level(g, blocks, mapped, levels - 1, left, source)?;
         entry.copy_from_slice(&(child as u32).to_le_bytes());
     }
     mapped.nodes.push((own, node));

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::MkfsError;
 use super::shape::Shape;
+use super::{MkfsError, MkfsOptions, Release};
+use crate::format::features::Incompat;
 use crate::format::{Geometry, GroupDesc, GroupFlags};
 
 /// The blocks in use, as runs, and the descriptors with their places filled in.
@@ -25,7 +26,7 @@ impl Placed {
     ///
     /// # Errors
     /// Where the tables do not fit.
-    pub fn new(shape: &Shape) -> Result<Placed, MkfsError> {
+    pub fn new(shape: &Shape, options: &MkfsOptions) -> Result<Placed, MkfsError> {
         let g = &shape.geometry;
         let mut placed = Placed {
             descs: vec![GroupDesc::default(); g.groups_count as usize],
@@ -42,23 +43,73 @@ impl Placed {
                 placed.mark(g.group_first_block(group), copies);
             }
         }
+        placed.bad_blocks(g, &shape.bad_blocks)?;
+        let together = match options.packed_meta_blocks {
+            true if g.features.incompat.contains(Incompat::FLEX_BG) => g.groups_count,
+            _ => g.flex_size,
+        };
+        let strided = options.stride > 0 && !g.features.incompat.contains(Incompat::FLEX_BG);
         let mut first = 0;
         while first < g.groups_count {
-            let end = first.saturating_add(g.flex_size).min(g.groups_count);
-            placed.place_tables(g, first, end)?;
+            let end = first.saturating_add(together).min(g.groups_count);
+            match strided {
+                true => placed.place_strided(g, first, options.stride)?,
+                false => placed.place_tables(g, first, end, options.packed_meta_blocks)?,
+            }
             first = end;
         }
         placed.unit = g.cluster_ratio.into();
         Ok(placed)
     }
 
-    fn place_tables(&mut self, g: &Geometry, first: u32, end: u32) -> Result<(), MkfsError> {
-        let full =
-            MkfsError::TooManyInodes { inodes: g.inodes_count.into(), blocks: g.blocks_count };
+    /// Takes the broken blocks of this list, which is in order and names none twice.
+    fn bad_blocks(&mut self, g: &Geometry, list: &[u64]) -> Result<(), MkfsError> {
+        let start = u64::from(g.first_data_block);
+        let needed = 0..start + u64::from(g.base_meta_blocks(0));
+        for &block in list {
+            if needed.contains(&block) {
+                return Err(MkfsError::BadBlock(block));
+            }
+            if self.free_run(block).is_some_and(|(free, _)| free == block) {
+                self.mark(block, 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// With the blocks of one disk of an array, and no `flex_bg`: the bitmaps of groups that follow
+    /// each other are on different disks.
+    fn place_strided(&mut self, g: &Geometry, group: u32, stride: u16) -> Result<(), MkfsError> {
+        let full = full(g);
+        let start = g.group_first_block(group);
+        let end = start + u64::from(g.blocks_in_group(group));
+        let (free, _) = self.free_run(start).ok_or(full.clone())?;
+        let behind = free + u64::from(g.itable_blocks);
+        let room = end.saturating_sub(behind).max(1);
+        let mut goal = behind + u64::from(stride) * u64::from(group) % room;
+        if goal + 1 >= end {
+            goal = start;
+        }
+        let map = self.take_run(goal, 1).ok_or(full.clone())?;
+        let inode_map = self.take_run(map, 1).ok_or(full.clone())?;
+        let table = self.take_run(start, g.itable_blocks.into()).ok_or(full)?;
+        let desc = &mut self.descs[group as usize];
+        (desc.block_bitmap, desc.inode_bitmap, desc.inode_table) = (map, inode_map, table);
+        Ok(())
+    }
+
+    fn place_tables(
+        &mut self,
+        g: &Geometry,
+        first: u32,
+        end: u32,
+        packed: bool,
+    ) -> Result<(), MkfsError> {
+        let full = full(g);
         let goal = g.group_first_block(first);
         let count = u64::from(end - first);
-        // mke2fs keeps the places of a whole flexible group free where there is but one group.
-        let space = if g.groups_count == 1 { u64::from(g.flex_size) } else { count };
+        // mke2fs keeps the places of a whole flexible group free where there is but one in it.
+        let space = if count == 1 && !packed { u64::from(g.flex_size) } else { count };
         let maps = self.take_run(goal, count).ok_or(full.clone())?;
         let inode_maps = self.take_run(maps + space, count).ok_or(full.clone())?;
         let mut next = inode_maps + space;
@@ -196,7 +247,7 @@ impl Placed {
     }
 
     /// Fills in free clusters and flags of all descriptors, and answers the sum of free blocks.
-    pub fn count(&mut self, g: &Geometry) -> u64 {
+    pub fn count(&mut self, g: &Geometry, release: Release) -> u64 {
         let mut sum = 0;
         let mut map = vec![0; g.block_size as usize];
         for group in 0..g.groups_count {
@@ -212,10 +263,16 @@ impl Placed {
                 continue;
             }
             // The last group's bitmap shows where the file system ends: it is always written.
-            if free as usize == fresh && group + 1 < g.groups_count {
+            let plain = release == Release::V1_47_0 || g.base_meta_blocks(group) == 0;
+            if free as usize == fresh && group + 1 < g.groups_count && plain {
                 desc.flags |= GroupFlags::BLOCK_UNINIT;
             }
         }
         sum
     }
+}
+
+/// There is no room for the tables.
+fn full(g: &Geometry) -> MkfsError {
+    MkfsError::TooManyInodes { inodes: g.inodes_count.into(), blocks: g.blocks_count }
 }

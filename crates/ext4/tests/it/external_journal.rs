@@ -10,7 +10,7 @@ use base::Sector;
 use block::{Device, DeviceInfo, Queue};
 use cache::PageCacheConfig;
 use device::{MemoryDevice, Partition};
-use ext4::mkfs::plan;
+use ext4::mkfs::{Release, plan};
 use ext4::{CheckOptions, Ext4, ExternalJournal, JournalDevice, MkfsOptions, MountOptions};
 use rt::Cx;
 use testkit::crash::CrashConfig;
@@ -357,7 +357,8 @@ fn what_mkfs_makes_is_that_of_mke2fs() {
         drop(device);
         let block_size = made.report.block_size;
         let external_journal = Some(ExternalJournal { uuid: UUID, block_size, number });
-        let options = MkfsOptions { external_journal, ..MkfsOptions::default() };
+        let release = if newest { Release::V1_47_4 } else { Release::V1_47_0 };
+        let options = MkfsOptions { external_journal, release, ..MkfsOptions::default() };
         let made = plan(&options, &around(DATA)).expect("possible");
         write(&made, &fs, DATA);
         assert_eq!(unlike(&fs, &their_fs), [0; 0], "{case}");

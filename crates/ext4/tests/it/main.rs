@@ -41,6 +41,7 @@ mod layouts;
 mod legacy_lookups;
 mod medium;
 mod mkfs;
+mod mkfs_words;
 mod mmp;
 mod model;
 mod mutate;

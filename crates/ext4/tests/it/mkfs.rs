@@ -9,7 +9,7 @@ use base::Timespec;
 use device::MemoryDevice;
 use ext4::format::Geometry;
 use ext4::format::casefold::Encoding;
-use ext4::mkfs::{FsType, MkfsError, MkfsOptions, OrphanFileSize, Plan, Surroundings, plan};
+use ext4::mkfs::{FsType, MkfsError, MkfsOptions, Plan, Release, Span, Surroundings, plan};
 use rt::{Runtime, World, WorldConfig};
 use testkit::judge::LoopMount;
 
@@ -54,7 +54,7 @@ struct Case {
     strict: bool,
     inode_size: Option<u32>,
     ratio: Option<u32>,
-    orphan_file: Option<OrphanFileSize>,
+    orphan_file: Option<Span>,
     size: u64,
 }
 
@@ -76,15 +76,14 @@ impl Case {
     }
 
     /// The same with mke2fs, at the same time and with the same identifiers.
-    fn mke2fs(&self, path: &Path) {
-        let _ = std::fs::remove_file(path);
+    fn mke2fs(&self, path: &Path, release: Release) {
         let fstype = format!("{:?}", self.fstype).to_lowercase();
         let extended = format!("hash_seed={SEED_TEXT},lazy_itable_init=0,lazy_journal_init=0");
         let strict = if self.strict { ",encoding=utf8-12.1,encoding_flags=strict" } else { "" };
         let orphan_file = match self.orphan_file {
             None => String::new(),
-            Some(OrphanFileSize::Blocks(blocks)) => format!(",orphan_file_size={blocks}"),
-            Some(OrphanFileSize::Bytes(bytes)) => format!(",orphan_file_size={}k", bytes / 1024),
+            Some(Span::Blocks(blocks)) => format!(",orphan_file_size={blocks}"),
+            Some(Span::Bytes(bytes)) => format!(",orphan_file_size={}k", bytes / 1024),
         };
         let extended = extended + strict + &orphan_file;
         let size = format!("{}k", self.size / 1024);
@@ -102,10 +101,38 @@ impl Case {
         if !self.features.is_empty() {
             args.extend(["-O", self.features]);
         }
-        args.extend(["-E", &extended, path.to_str().expect("utf-8"), &size]);
-        let (code, text) = run("mke2fs", &args);
-        assert_eq!(code, 0, "mke2fs {args:?}: {text}");
+        args.extend(["-E", &extended]);
+        run_mke2fs(release, &args, path, &size);
     }
+}
+
+/// The releases that are compared with.
+pub const RELEASES: [Release; 2] = [Release::V1_47_0, Release::V1_47_4];
+
+/// Runs a mke2fs on a new file: that of the host, or the newest.
+pub fn run_mke2fs(release: Release, args: &[&str], path: &Path, size: &str) {
+    let _ = std::fs::remove_file(path);
+    run_on(release, &[args, &[path.to_str().expect("utf-8"), size]].concat());
+}
+
+/// Runs a mke2fs on a file with this content.
+pub fn run_mke2fs_over(release: Release, args: &[&str], path: &Path, old: &[u8]) {
+    std::fs::write(path, old).expect("a file");
+    run_on(release, &[args, &[path.to_str().expect("utf-8")]].concat());
+}
+
+fn run_on(release: Release, args: &[&str]) {
+    let (code, text) = match release {
+        Release::V1_47_0 => run("mke2fs", args),
+        Release::V1_47_4 => {
+            let mut command = testkit::newest::command("mke2fs");
+            command.args(args).env("E2FSPROGS_FAKE_TIME", NOW.to_string());
+            let out = command.env("MKE2FS_SKIP_CHECK_MSG", "1").output().expect("it starts");
+            let text = [out.stdout, out.stderr].concat();
+            (out.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+        }
+    };
+    assert_eq!(code, 0, "{release:?} mke2fs {args:?}: {text}");
 }
 
 /// ext4 as it is by default.
@@ -148,12 +175,12 @@ fn clusters() -> Vec<Case> {
 /// Orphan files of other sizes.
 fn orphan_files() -> Vec<Case> {
     [
-        (None, "orphan_file", OrphanFileSize::Blocks(1)),
-        (None, "orphan_file", OrphanFileSize::Blocks(8192)),
-        (Some(4096), "orphan_file", OrphanFileSize::Bytes(43 << 10)),
-        (Some(4096), "^metadata_csum,orphan_file", OrphanFileSize::Bytes(1 << 20)),
-        (Some(4096), "orphan_file,bigalloc", OrphanFileSize::Blocks(100)),
-        (Some(4096), "^orphan_file", OrphanFileSize::Blocks(9)),
+        (None, "orphan_file", Span::Blocks(1)),
+        (None, "orphan_file", Span::Blocks(8192)),
+        (Some(4096), "orphan_file", Span::Bytes(43 << 10)),
+        (Some(4096), "^metadata_csum,orphan_file", Span::Bytes(1 << 20)),
+        (Some(4096), "orphan_file,bigalloc", Span::Blocks(100)),
+        (Some(4096), "^orphan_file", Span::Blocks(9)),
     ]
     .map(|(block_size, features, orphan_file)| {
         let orphan_file = Some(orphan_file);
@@ -234,9 +261,9 @@ fn grid() -> Vec<Case> {
 }
 
 /// What a byte that differs belongs to, where it may differ.
-fn allowed_difference(case: &Case, geometry: &Geometry, offset: u64) -> Option<&'static str> {
+pub fn allowed_difference(size: u64, geometry: &Geometry, offset: u64) -> Option<&'static str> {
     let block_size = u64::from(geometry.block_size);
-    let long_journal = case.size > 128 * GIB;
+    let long_journal = size > 128 * GIB;
     let copy = match offset {
         1024..2048 => Some(offset - 1024),
         _ => geometry
@@ -301,14 +328,15 @@ fn images_are_those_of_mke2fs() {
     let scratch = Scratch::new();
     let (ours, theirs) = (scratch.path("ours"), scratch.path("theirs"));
     let mut wrong = Vec::new();
-    for case in grid() {
-        let made =
-            make(&case.options(), &ours, case.size).unwrap_or_else(|e| panic!("{case:?} {e}"));
-        case.mke2fs(&theirs);
+    let each = |case: Case| RELEASES.map(|release| (case, release));
+    for (case, release) in grid().into_iter().flat_map(each) {
+        let options = MkfsOptions { release, ..case.options() };
+        let made = make(&options, &ours, case.size).unwrap_or_else(|e| panic!("{case:?} {e}"));
+        case.mke2fs(&theirs, release);
         let bytes = differences(&ours, &theirs);
         let block = u64::from(made.report.block_size);
         let geometry = Geometry::parse(&made.head[1024..], 0).expect("a sound superblock");
-        let allowed = |offset: &u64| allowed_difference(&case, &geometry, *offset).is_none();
+        let allowed = |offset: &u64| allowed_difference(case.size, &geometry, *offset).is_none();
         let other: Vec<u64> = bytes.into_iter().filter(allowed).collect();
         let (code, text) = crate::common::e2fsck(&ours);
         if !other.is_empty() || code != 0 {
@@ -318,7 +346,7 @@ fn images_are_those_of_mke2fs() {
                 .map(|offset| format!("{}+{:#x}", offset / block, offset % block))
                 .collect();
             wrong.push(format!(
-                "{case:?}: {} bytes at {list:?}; e2fsck {code}: {text}",
+                "{release:?} {case:?}: {} bytes at {list:?}; e2fsck {code}: {text}",
                 other.len()
             ));
         }
@@ -369,12 +397,9 @@ fn impossible_options_are_refused() {
     }
     let orphan_file =
         |size| MkfsOptions { orphan_file_size: Some(size), ..features("orphan_file") };
-    for size in [
-        OrphanFileSize::Blocks(0),
-        OrphanFileSize::Bytes(1000),
-        OrphanFileSize::Blocks(8193),
-        OrphanFileSize::Bytes((8 << 20) + 1024),
-    ] {
+    for size in
+        [Span::Blocks(0), Span::Bytes(1000), Span::Blocks(8193), Span::Bytes((8 << 20) + 1024)]
+    {
         assert!(matches!(refused(orphan_file(size)), MkfsError::OrphanFileSize), "{size:?}");
     }
     assert!(matches!(refused(features("nonsense")), MkfsError::UnknownFeature(_)));

@@ -42,7 +42,6 @@ pub enum Kind {
 
 /// What was made.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "one value for each file system that is made")]
 pub enum Report {
     /// ext2, ext3, ext4.
     Ext(ext4::MkfsReport),
@@ -80,7 +79,8 @@ impl Recipe {
         match &mut self.kind {
             Kind::Ext(options) => {
                 options.uuid = Some(uuid);
-                options.hash_seed = Some(digest[..16].try_into().expect("sixteen of 32 bytes"));
+                let seed = digest[..16].try_into().expect("sixteen of 32 bytes");
+                options.hash_seed.get_or_insert(seed);
             }
             Kind::Xfs(options) => options.uuid = Some(uuid),
         }

@@ -1,6 +1,6 @@
 //! `mkfs`: makes a file system.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -20,9 +20,9 @@ use crate::text;
 use crate::{recognise, remains};
 use xfs::mount::options::BesideDevice;
 
+mod ext;
 mod extended;
-
-pub use extended::orphan_file_size;
+mod letters;
 
 /// Make an ext2, ext3, ext4 or XFS file system
 #[derive(Args)]
@@ -43,6 +43,7 @@ Examples:
   iopath mkfs -O journal_dev -b 4096 /dev/sdc
   iopath mkfs -J device=/dev/sdc /dev/sdb
   iopath mkfs -O casefold -E encoding=utf8,encoding_flags=strict --size 1G disk.img
+  iopath mkfs --compat 1.47.4 -E stride=16,stripe_width=64 --size 1G disk.img
   iopath mkfs -t xfs --compat 7.2 --size 1G disk.img
   iopath mkfs -t xfs -d rtinherit=1 -r rtdev=/dev/sdc,extsize=1m /dev/sdb
   iopath mkfs -t xfs --compat 7.2 -m metadir=1 -r rtdev=/dev/sdc,rgcount=4 /dev/sdb
@@ -50,8 +51,8 @@ Examples:
   iopath mkfs -t xfs -m rmapbt=1 -d su=64k,sw=4 -n size=16k --size 2G disk.img")]
 pub struct Options {
     /// Image, device or partition: TARGET
-    #[arg(value_name = "TARGET")]
-    target: OsString,
+    #[arg(value_name = "TARGET", required_unless_present = "naming")]
+    target: Option<OsString>,
     /// ext2, ext3, ext4 or xfs
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4",
           value_parser = fs_type)]
@@ -63,12 +64,14 @@ pub struct Options {
     /// file system
     #[arg(short = 'O', value_name = "FEATURES", default_value = "", hide_default_value = true)]
     features: String,
-    /// encoding=utf8 or utf8-12.1 for the feature casefold, encoding_flags=strict,
-    /// orphan_file_size=, hash_seed=, root_owner=, root_perms=
+    /// Words as mke2fs 1.47.4 has them: encoding=, encoding_flags=, stride=, stripe_width=,
+    /// resize=, packed_meta_blocks, num_backup_sb=, quotatype=, mmp_update_interval=,
+    /// orphan_file_size=, offset=, hash_seed=, root_owner=, root_perms=, root_selinux=, test_fs,
+    /// revision=, no_copy_xattrs
     #[arg(short = 'E', value_name = "WORDS")]
     extended: Vec<String>,
-    /// Bytes of a block: 1024 to 65536; for xfs also size=BYTES
-    #[arg(short, value_name = "BYTES")]
+    /// Bytes of a block: 1024 to 65536, -BYTES for that or more; for xfs also size=BYTES
+    #[arg(short, value_name = "BYTES", allow_negative_numbers = true)]
     block_size: Option<String>,
     /// Bytes of a cluster with -O bigalloc, e.g. 64K; 16 blocks without
     #[arg(short = 'C', value_name = "BYTES", value_parser = text::parse_size)]
@@ -86,8 +89,8 @@ pub struct Options {
     /// Number of inodes
     #[arg(short = 'N', value_name = "COUNT")]
     inodes: Option<u32>,
-    /// Size of the journal (size=MIB as for mke2fs), or device=TARGET, device=UUID=..,
-    /// device=LABEL=.. for an external one that -O journal_dev made
+    /// Size of the journal (size=MIB as for mke2fs), location=, fast_commit_size=KIB; or
+    /// device=TARGET, device=UUID=.., device=LABEL=.. for an external one that -O journal_dev made
     #[arg(short = 'J', value_name = "SIZE|WORD")]
     journal: Option<JournalArg>,
     /// Share of the space that only root may use, percent (5 without); for xfs finobt=, rmapbt=,
@@ -99,12 +102,14 @@ pub struct Options {
     /// swidth=, noalign, rtinherit=, projinherit=, extszinherit=, cowextsize=
     #[arg(short = 'd', value_name = "SOURCE|WORDS")]
     data: Vec<OsString>,
-    /// xfs: size=, su=, sunit=, version=2, logdev=DEVICE for an external log
+    /// ext: a file with the numbers of broken blocks; xfs: size=, su=, sunit=, version=2,
+    /// logdev=DEVICE for an external log
     #[arg(short = 'l', value_name = "WORDS")]
     log: Vec<String>,
-    /// xfs: size= of directory blocks, version=2, ftype=1, parent=
-    #[arg(short = 'n', value_name = "WORDS")]
-    naming: Vec<String>,
+    /// ext: only say what would be made; xfs: size= of directory blocks, version=2, ftype=1,
+    /// parent=
+    #[arg(short = 'n', value_name = "WORDS", num_args = 0..=1)]
+    naming: Option<Vec<String>>,
     /// xfs: rtdev=DEVICE for a realtime section, extsize=, size=; with
     /// -m metadir=1 rgcount=, rgsize=
     #[arg(short = 'r', value_name = "WORDS")]
@@ -116,17 +121,20 @@ pub struct Options {
     /// slashes_are_spaces=1 names with spaces
     #[arg(short = 'p', value_name = "DIR|FILE")]
     prototype: Option<String>,
-    /// xfs: what mkfs.xfs 7.2 makes for this kernel: 4.19, 5.4, 5.10, 5.15, 6.1, 6.6, 6.12, 6.18,
-    /// or 7.2 for its default; what mkfs.xfs 6.1 makes without
-    #[arg(long, value_name = "KERNEL")]
+    /// ext: 1.47.0 or 1.47.4: what that mke2fs makes with its own mke2fs.conf. xfs: what mkfs.xfs
+    /// 7.2 makes for this kernel: 4.19, 5.4, 5.10, 5.15, 6.1, 6.6, 6.12, 6.18, or 7.2 for its
+    /// default; what mkfs.xfs 6.1 makes without
+    #[arg(long, value_name = "VERSION")]
     compat: Option<String>,
     /// xfs: options=FILE, a file of options as mkfs.xfs has them; words of the command line count
     /// more
     #[arg(short = 'c', value_name = "WORDS")]
     conf: Option<String>,
-    /// UUID; default: a random one
+    /// UUID; for ext also clear, random, time; default: a random one
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<String>,
+    #[command(flatten)]
+    ext: letters::Letters,
     /// Overwrite another file system
     #[arg(short = 'F', long)]
     force: bool,
@@ -151,6 +159,31 @@ const DATA_WORDS: [&str; 12] = [
 ];
 
 impl Options {
+    /// Where it is made. `-n` of mke2fs takes no value, but that of mkfs.xfs does.
+    fn target(&self) -> Result<&OsStr> {
+        let words = self.naming.as_ref().and_then(|words| words.last());
+        match (&self.target, self.kind, words) {
+            (Some(target), _, _) => Ok(target),
+            (None, Kind::Ext(_), Some(word)) => Ok(OsStr::new(word)),
+            (None, _, _) => bail!("give TARGET: an image, a device or a partition"),
+        }
+    }
+
+    /// Whether nothing is to be written.
+    fn is_dry_run(&self) -> bool {
+        self.naming.is_some() && matches!(self.kind, Kind::Ext(_))
+    }
+
+    /// The UUID that is asked for.
+    fn uuid(&self, app: &mut App) -> Result<Option<[u8; 16]>> {
+        match (self.uuid.as_deref(), self.kind) {
+            (Some("clear"), Kind::Ext(_)) => Ok(Some([0; 16])),
+            (Some("random"), Kind::Ext(_)) => Ok(None),
+            (Some("time"), Kind::Ext(_)) => Ok(Some(ext::uuid_of_time(app))),
+            (uuid, _) => uuid.map(parse_uuid).transpose(),
+        }
+    }
+
     /// `-d` is a source as for mke2fs(8), or words as for mkfs.xfs(8), which have an equals sign.
     fn data(&self) -> Result<(Vec<String>, SourceOptions)> {
         let (mut words, mut from) = (Vec::new(), (*self.from).clone());
@@ -175,6 +208,7 @@ impl Options {
             (from.source, from.slashes_are_spaces) =
                 (Some(format!("{kind}:{path}").into()), spaces);
         }
+        from.no_xattrs = extended::has(&self.extended, "no_copy_xattrs");
         Ok((words, from))
     }
 }
@@ -228,12 +262,17 @@ fn number<T: std::str::FromStr>(letter: char, text: &Option<String>) -> Result<O
 /// # Errors
 /// Impossible options, a file system that is there already, a device that failed.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let target = TargetPath::parse(&options.target)?.target;
+    let target = TargetPath::parse(options.target()?)?.target;
     let (_, from) = options.data()?;
+    ext::apply_global(app, options)?;
     let journal = open_journal(app, options)?;
     let mut recipe = recipe(app, options, journal.as_ref())?;
+    if options.is_dry_run() {
+        return ext::dry_run(app, options, &target, &recipe);
+    }
     if !options.force {
-        let anew = options.size.is_some() || from.source.is_some();
+        let inside = app.options.offset.is_some() && target.path.exists();
+        let anew = (options.size.is_some() && !inside) || from.source.is_some();
         refuse_occupied(app, &target, anew)?;
     }
     if from.source.is_some() {
@@ -247,9 +286,14 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             bail!("{target}: a partition has its size; leave --size out")
         }
         Some(_) if target.remote_url().is_some() => Storage::open(app, &target, true)?,
+        // What lies in front of it stays.
+        Some(_) if app.options.offset.is_some() && target.path.exists() => {
+            Storage::open(app, &target, true)?
+        }
         Some(bytes) => {
             crate::rescue::refuse_write(app, &target)?;
             let open = storage::open_options(app, true);
+            let bytes = bytes.saturating_add(app.options.offset.unwrap_or(0));
             let device = device::create_with(&target.path, bytes, open)?;
             Storage::on(app, &target, device, true)?
         }
@@ -258,7 +302,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     };
     let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
     // A file that was just made or emptied reads as zeros.
-    recipe.on_zeros(options.size.is_some() && is_file);
+    recipe.on_zeros(options.size.is_some() && is_file && app.options.offset.is_none());
     let report = recipe.make(app.cx, &storage.queue).with_context(|| target.to_string())?;
     enter(app, journal.as_ref(), &report)?;
     show(app, &target, &report, None)?;
@@ -268,7 +312,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 /// Opens the external journal, where one is named.
 fn open_journal(app: &mut App, options: &Options) -> Result<Option<FreeJournal>> {
     let (Some(journal), Kind::Ext(_)) = (&options.journal, options.kind) else { return Ok(None) };
-    let uuid = options.uuid.as_deref().map(parse_uuid).transpose()?;
+    let uuid = options.uuid(app)?;
     journal.open(app, uuid)
 }
 
@@ -296,7 +340,7 @@ fn build(
     // In virtual time a request ends where it begins.
     app.options.engine = EngineArg::Psync;
     let shown = || target.to_string();
-    let uuid = options.uuid.as_deref().map(parse_uuid).transpose()?;
+    let uuid = options.uuid(app)?;
     let place = target.path.metadata().ok();
     let is_new = place.as_ref().is_none_or(|meta| meta.is_file());
     let on_file = is_new && target.partition.is_none();
@@ -339,11 +383,11 @@ fn build(
 
 /// What the options ask for.
 fn recipe(app: &mut App, options: &Options, journal: Option<&FreeJournal>) -> Result<Recipe> {
-    let uuid = options.uuid.as_deref().map(parse_uuid).transpose()?;
+    let uuid = options.uuid(app)?;
     let kind = match options.kind {
         Kind::Ext(kind) => recipe::Kind::Ext(MkfsOptions {
             external_journal: journal.map(|journal| journal.facts),
-            ..ext_options(options, kind, uuid)?
+            ..ext::options(options, kind, uuid)?
         }),
         Kind::Xfs => recipe::Kind::Xfs(xfs_options(app, options, uuid)?),
     };
@@ -359,38 +403,6 @@ fn recipe(app: &mut App, options: &Options, journal: Option<&FreeJournal>) -> Re
     Ok(Recipe { kind, mount: app.options.of_file_system().collect(), log, realtime })
 }
 
-fn ext_options(options: &Options, kind: FsType, uuid: Option<[u8; 16]>) -> Result<MkfsOptions> {
-    if options.conf.is_some() {
-        bail!("-c is an option for xfs only");
-    }
-    for (letter, words) in [
-        ('l', &options.log),
-        ('n', &options.naming),
-        ('r', &options.realtime),
-        ('s', &options.sector),
-    ] {
-        if !words.is_empty() {
-            bail!("-{letter} is an option for xfs only");
-        }
-    }
-    let mut made = MkfsOptions {
-        fstype: kind,
-        block_size: number('b', &options.block_size)?,
-        cluster_size: options.cluster_size.map(u32::try_from).transpose().context("-C")?,
-        inode_size: options.inode_size,
-        inode_ratio: number('i', &options.inode_ratio)?,
-        inodes_count: options.inodes,
-        features: options.features.clone(),
-        label: options.label.clone(),
-        uuid,
-        journal_size: options.journal.as_ref().and_then(JournalArg::size),
-        reserved_percent: number('m', &options.reserved)?.unwrap_or(5.0),
-        ..MkfsOptions::default()
-    };
-    extended::apply(&options.extended, &mut made)?;
-    Ok(made)
-}
-
 fn xfs_options(app: &App, options: &Options, uuid: Option<[u8; 16]>) -> Result<xfs::MkfsOptions> {
     let journal = options.journal.is_some() || options.inodes.is_some();
     if !options.extended.is_empty() {
@@ -402,6 +414,7 @@ fn xfs_options(app: &App, options: &Options, uuid: Option<[u8; 16]>) -> Result<x
     if journal || options.inode_size.is_some() || !options.features.is_empty() {
         bail!("-O, -I, -N and -J are options for ext2, ext3 and ext4 only");
     }
+    options.ext.refuse_for_xfs()?;
     let mut mkfs = xfs::MkfsOptions {
         label: options.label.clone(),
         uuid,
@@ -424,7 +437,7 @@ fn xfs_options(app: &App, options: &Options, uuid: Option<[u8; 16]>) -> Result<x
         ('i', given(&options.inode_ratio)),
         ('m', given(&options.reserved)),
         ('l', log_words(app, &options.log, &mut mkfs)?),
-        ('n', options.naming.clone()),
+        ('n', options.naming.clone().unwrap_or_default()),
         ('r', realtime_words(app, &options.realtime, &mut mkfs)?),
     ] {
         list.iter().try_for_each(|words| mkfs.edit(letter, words))?;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use ext4::format::RawSuper;
 use ext4::format::features::Compat;
-use ext4::mkfs::OrphanFileSize;
+use ext4::mkfs::Span;
 use repair::tune as ext;
 use repair::volume::Effort;
 use serde_json::json;
@@ -56,7 +56,7 @@ pub struct Options {
     quota: Vec<String>,
     /// ext: orphan_file_size=BLOCKS, or bytes with a unit
     #[arg(short = 'E', value_name = "WORDS", value_parser = orphan_file_size)]
-    extended: Option<OrphanFileSize>,
+    extended: Option<Span>,
     /// ext: share of the blocks that only root may use, in percent, 0 to 50
     #[arg(short = 'm', value_name = "PERCENT", conflicts_with = "reserved")]
     percent: Option<f64>,
@@ -271,10 +271,10 @@ fn tune_xfs(
 }
 
 /// The word of `-E`.
-fn orphan_file_size(word: &str) -> Result<OrphanFileSize, String> {
+fn orphan_file_size(word: &str) -> Result<Span, String> {
     let size = word.strip_prefix("orphan_file_size=");
     let size = size.ok_or_else(|| format!("{word} is not orphan_file_size=SIZE"))?;
-    super::mkfs::orphan_file_size(size).map_err(|error| error.to_string())
+    crate::text::parse_span(size)
 }
 
 /// Seconds of a time as tune2fs takes it: days, or a number with d, w or m (30 days).

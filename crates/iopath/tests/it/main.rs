@@ -25,6 +25,7 @@ mod lab_own;
 mod log;
 mod metadump;
 mod metrics;
+mod mkfs_ext;
 mod nbd;
 mod network;
 mod nfs;

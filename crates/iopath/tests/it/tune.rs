@@ -71,7 +71,7 @@ fn words_of_mke2fs_and_tune2fs() {
     assert_eq!(found, wanted);
     assert!(found.0.iter().any(|line| line.ends_with(seed)), "{found:?}");
     assert!(judge::run_ok("debugfs", &[&"-R", &"stat <2>", &ours]).contains("Mode:  0710"));
-    for line in ["mkfs -E stride=4 --size 24M x.img", "mkfs -E root_owner=7 --size 24M x.img"] {
+    for line in ["mkfs -E iops=4 --size 24M x.img", "mkfs -E root_owner=7 --size 24M x.img"] {
         let text = String::from_utf8_lossy(&iopath(place, line).stderr).into_owned();
         assert!(text.contains("-E "), "{line}: {text}");
     }

@@ -7,6 +7,7 @@ use block::{Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
 use ext4::MkfsOptions;
+use ext4::mkfs::Release;
 use rt::{Cx, World, WorldConfig};
 use vfs::{Namespace, OpenFlags};
 
@@ -73,6 +74,8 @@ fn mkfs_options(filesystem: &Filesystem) -> MkfsOptions {
         // The same image every time: a run's seed belongs to its workloads.
         uuid: Some(*b"iopath lab image"),
         hash_seed: Some(*b"iopath lab hashe"),
+        // The published figures are of its images.
+        release: Release::V1_47_0,
         assume_zeroes: true,
         ..MkfsOptions::default()
     }

@@ -10,7 +10,7 @@ use ext4::format::quota::{self, Dqblk, Kind};
 use ext4::format::super_block::{QUOTA_INOS, RESIZE_INO};
 use ext4::format::xattr::{self, XattrArea};
 use ext4::format::{FileKind, InodeFlags, InodeValues, orphan};
-use ext4::mkfs::OrphanFileSize;
+use ext4::mkfs::{Release, Span};
 
 use crate::map_build;
 use crate::resize::place::Relayout;
@@ -29,7 +29,7 @@ impl Relayout<'_> {
     pub fn own_files(
         &mut self,
         quota: [bool; 3],
-        orphan_file: Option<OrphanFileSize>,
+        orphan_file: Option<Span>,
     ) -> Result<(), EditError> {
         let (old, new) = (self.v.g.features, self.raw.features());
         let had = old.compat.contains(Compat::ORPHAN_FILE);
@@ -155,10 +155,13 @@ impl Relayout<'_> {
         Ok(ino)
     }
 
-    fn make_orphan_file(&mut self, size: Option<OrphanFileSize>) -> Result<(), EditError> {
+    fn make_orphan_file(&mut self, size: Option<Span>) -> Result<(), EditError> {
         let len = match size {
-            None => Some(ext4::mkfs::default_orphan_file(self.g.blocks_count)),
-            Some(size) => size.blocks(self.g.block_size),
+            None => {
+                let (blocks, size) = (self.g.blocks_count, self.g.block_size);
+                Some(ext4::mkfs::default_orphan_file(Release::default(), blocks, size))
+            }
+            Some(size) => size.orphan_blocks(self.g.block_size),
         };
         let Some(len) = len.map(u64::from) else {
             return refuse("the orphan file has at least a block and at most 8 MiB");

@@ -6,6 +6,7 @@ use base::Ino;
 use block::{Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
+use ext4::mkfs::Release;
 use ext4::{Ext4, LegacyLookups, MkfsOptions, MountOptions};
 use rt::Cx;
 use serde::Deserialize;
@@ -240,6 +241,8 @@ impl Base {
             assume_zeroes: true,
             uuid: Some([3; 16]),
             hash_seed: Some([5; 16]),
+            // The published figures are of its images.
+            release: Release::V1_47_0,
             ..MkfsOptions::default()
         };
         let made = ext4::mkfs(cx, &queue(cx, device.clone())?, &options);
