@@ -8,16 +8,20 @@
 use std::process::Command;
 use std::sync::Arc;
 
+use aes::Aes256;
+use aes::cipher::KeyInit;
 use base::Ino;
 use block::{Queue, QueueConfig};
 use cache::PageCacheConfig;
 use device::MemoryDevice;
 use ext4::{Ext4, MkfsOptions, MountOptions};
-use fscrypt::{KeyRing, MasterKey, Mode, Policy};
+use fscrypt::{KeyRing, MasterKey, Mode, Policy, Xts};
 use rt::{Cx, Runtime};
 use vfs::{FileSystem, FileType, NewNode};
 
 const PIECE: usize = 1 << 20;
+/// Bytes of a data unit: a block.
+const UNIT: usize = 4096;
 
 fn key() -> MasterKey {
     MasterKey::new((0..64).collect()).expect("64 bytes")
@@ -77,6 +81,22 @@ fn read_rate(cx: &mut Cx, device: &Arc<MemoryDevice>, name: &str, bytes: usize) 
     bytes as f64 / seconds.max(1e-9)
 }
 
+/// Bytes in a CPU second of the cipher alone, over data units of 4 KiB.
+fn cipher_rate(bytes: usize) -> f64 {
+    let key = |byte| Aes256::new(&[byte; 32].into());
+    let xts = Xts::new(key(1), key(2));
+    let mut piece = vec![7; PIECE];
+    let start = cpu_seconds();
+    for _ in 0..bytes / PIECE {
+        for (unit, data) in piece.chunks_exact_mut(UNIT).enumerate() {
+            xts.decrypt((unit as u128).to_le_bytes(), data);
+        }
+    }
+    let seconds = cpu_seconds() - start;
+    std::hint::black_box(&piece);
+    bytes as f64 / seconds.max(1e-9)
+}
+
 /// Bytes in a CPU second of openssl; None where it is not installed.
 fn openssl_rate(seconds: u32) -> Option<f64> {
     let mut command = Command::new("openssl");
@@ -98,7 +118,7 @@ fn main() {
     let (bytes, rounds) = if full { (512 << 20, 7) } else { (2 << 20, 1) };
     let names = ["plain", "aes-256-xts", "adiantum"];
     let mut rates = vec![Vec::new(); names.len()];
-    let mut openssl = Vec::new();
+    let (mut openssl, mut cipher) = (Vec::new(), Vec::new());
     Runtime::real(1).enter("bench", |cx| {
         let device = Arc::new(MemoryDevice::new(4 * bytes as u64 + (256 << 20)));
         let queue = queue(cx, &device);
@@ -113,6 +133,7 @@ fn main() {
         fs.unmount(cx).expect("unmounted");
         for _ in 0..rounds {
             openssl.extend(full.then(|| openssl_rate(1)).flatten());
+            cipher.push(cipher_rate(bytes));
             for (name, rates) in names.iter().zip(&mut rates) {
                 rates.push(read_rate(cx, &device, name, bytes));
             }
@@ -123,7 +144,8 @@ fn main() {
     if let Some(rate) = theirs {
         println!("| openssl speed -evp aes-256-xts | {:.0} | 1 | measured |", rate / 1e6);
     }
-    for (name, rates) in names.iter().zip(rates) {
+    let all = names.iter().zip(rates).chain([(&"the cipher aes-256-xts alone", cipher)]);
+    for (name, rates) in all {
         let rate = median(rates);
         let share = theirs.map_or("-".into(), |theirs| format!("{:.2}", rate / theirs));
         println!("| iopath, {name} | {:.0} | {share} | measured |", rate / 1e6);
