@@ -38,6 +38,7 @@ mod names;
 mod quota;
 mod room;
 mod sane;
+mod section;
 mod shrink;
 mod space;
 mod store;
@@ -311,6 +312,7 @@ impl<'a> Fs<'a> {
         self.read_names()?;
         self.spare = None;
         self.connect()?;
+        self.write_section()?;
         self.store_inodes()?;
         self.write_groups(&before)?;
         self.write_copies()?;

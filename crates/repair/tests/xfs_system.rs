@@ -3,6 +3,8 @@
 
 #[path = "xfs_system/log.rs"]
 mod log;
+#[path = "xfs_system/section.rs"]
+mod section;
 mod support;
 mod xfs_support;
 
@@ -19,6 +21,9 @@ use xfs::format::dquot::{Kind as Whose, RECORD_SIZE};
 use xfs::format::inode::RawInode;
 use xfs::format::{AgHeader, Kind as Block, RawSuper, verifier};
 use xfs_support::{KINDS, Kind, accounts, change_slot, geometry, manifest};
+
+/// Where the data fork begins in an inode.
+const FORK: usize = 176;
 
 fn kind(name: &str) -> &'static Kind {
     KINDS.iter().find(|kind| kind.name == name).expect("a known kind")

@@ -58,7 +58,7 @@ impl Fs<'_> {
             (Some(bytes), _) => bytes.len().next_multiple_of(8),
             (None, ForkFormat::Local) => (inode.core.size as usize).next_multiple_of(8),
             (None, ForkFormat::Device) => 8,
-            _ => (16 * inode.data.extents.len()).min(192),
+            _ => (16 * inode.data.mapped().len()).min(192),
         }
     }
 

@@ -20,8 +20,6 @@ use crate::RepairError;
 /// Modes of directories that a repair makes.
 const ROOT_MODE: u16 = 0x4000 | 0o755;
 const LOST_MODE: u16 = 0x4000 | 0o700;
-/// Mode of the files of the realtime section.
-const FILE_MODE: u16 = 0x8000;
 const LOST: &[u8] = b"lost+found";
 
 impl Fs<'_> {
@@ -92,31 +90,6 @@ impl Fs<'_> {
         Ok(())
     }
 
-    /// The files of the realtime section exist. No section is repaired, so they are empty.
-    fn realtime_files_exist(&mut self) -> Result<(), RepairError> {
-        if self.g.metadata_root.is_some() {
-            return Ok(());
-        }
-        let rules = [Rule::RealtimeBitmap, Rule::RealtimeSummary];
-        for (ino, rule) in self.g.realtime_inos.into_iter().zip(rules) {
-            let sound = self.inodes.get(&ino.0).is_some_and(|inode| {
-                let extents = inode.data.extents.is_empty() && inode.data.wrong.is_none();
-                inode.core.file_type() == 0x8000 && inode.core.size == 0 && extents
-            });
-            if sound {
-                continue;
-            }
-            if !self.has_slot(ino) {
-                let text = format!("the place of inode {ino}, the {}, is gone", rule.name());
-                return Err(RepairError::Hopeless(text));
-            }
-            self.dirs.remove(&ino.0);
-            self.note(safe(rule, At::Inode(ino), "is no empty file", "make one"));
-            self.new_inode(ino, FILE_MODE)?;
-        }
-        Ok(())
-    }
-
     /// Whether a chunk holds this inode.
     pub fn has_slot(&self, ino: Ino) -> bool {
         let place = self.g.ino_split(ino);
@@ -139,7 +112,7 @@ impl Fs<'_> {
     }
 
     /// Takes an inode into use, without content.
-    fn new_inode(&mut self, ino: Ino, mode: u16) -> Result<(), DeviceError> {
+    pub fn new_inode(&mut self, ino: Ino, mode: u16) -> Result<(), DeviceError> {
         let old = self.slot(ino)?;
         let raw = RawInode::view(&old).expect("a slot holds a core");
         let generation = raw.di_gen.get().wrapping_add(1);

@@ -23,6 +23,10 @@ impl Fs<'_> {
         if !self.suspects.rules.iter().all(|rule| COUNTED.contains(rule)) {
             return Ok(false);
         }
+        if self.g.realtime.blocks > 0 && self.suspects.rules.contains(&Rule::SuperCount) {
+            // The sum over the realtime section is not among the counts.
+            return Ok(false);
+        }
         for &count in counts {
             match count {
                 Count::Links { ino, found, counted } => {

@@ -29,6 +29,8 @@ impl Which {
 pub struct Fork {
     /// What it maps, in order.
     pub extents: Vec<Extent>,
+    /// The same in the realtime section, for a file there; the other list is empty then.
+    pub section: Option<Vec<Extent>>,
     /// Blocks of its block map.
     pub tree: Vec<FsBlock>,
     /// What is wrong with it.
@@ -36,9 +38,14 @@ pub struct Fork {
 }
 
 impl Fork {
+    /// What it maps, wherever that lies.
+    pub fn mapped(&self) -> &Vec<Extent> {
+        self.section.as_ref().unwrap_or(&self.extents)
+    }
+
     /// Blocks, those of the block map included.
     pub fn blocks(&self) -> u64 {
-        let mapped = self.extents.iter().map(|extent| u64::from(extent.count));
+        let mapped = self.mapped().iter().map(|extent| u64::from(extent.count));
         mapped.sum::<u64>() + self.tree.len() as u64
     }
 
@@ -93,9 +100,11 @@ impl Fork {
 
     /// Takes an extent if it is possible behind the others; says what is wrong otherwise.
     fn take(&mut self, fs: &Fs<'_>, extent: Extent, at: At) {
-        let behind = self.extents.last().is_none_or(|last| last.end() <= extent.offset);
-        match extent.check(&fs.g, false, at) {
-            Ok(()) if behind => self.extents.push(extent),
+        let realtime = self.section.is_some();
+        let list = self.section.as_mut().unwrap_or(&mut self.extents);
+        let behind = list.last().is_none_or(|last| last.end() <= extent.offset);
+        match extent.check(&fs.g, realtime, at) {
+            Ok(()) if behind => list.push(extent),
             Ok(()) => self.wrong = Some(format!("extents overlap at block {}", extent.offset)),
             Err(corrupt) => self.wrong = Some(corrupt.kind.to_string()),
         }
@@ -124,7 +133,8 @@ impl Fs<'_> {
             Which::Attr => (attr, core.attr_format, core.attr_extents.into()),
         };
         let (bytes, at) = (slot[range].to_vec(), At::Inode(ino));
-        let mut fork = Fork::default();
+        let section = (which == Which::Data && core.is_realtime()).then(Vec::new);
+        let mut fork = Fork { section, ..Fork::default() };
         match format {
             ForkFormat::Device | ForkFormat::Local | ForkFormat::MetaBtree => {}
             ForkFormat::Extents => {
@@ -135,7 +145,7 @@ impl Fs<'_> {
             }
             ForkFormat::Btree => self.walk_map(ino, &bytes, &mut fork)?,
         }
-        let found = fork.extents.len() as u64;
+        let found = fork.mapped().len() as u64;
         if fork.wrong.is_none() && found != count && format != ForkFormat::Local {
             fork.wrong = Some(format!("{found} extents should be {count}"));
         }

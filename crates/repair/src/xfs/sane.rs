@@ -7,7 +7,9 @@ use xfs::format::attr::parse_sf;
 use xfs::format::btree::MapRoot;
 use xfs::format::dir_sf::Shortform;
 use xfs::format::extent;
-use xfs::format::inode::{CORE_SIZE, Flags2, ForkFormat, InodeCore, MAGIC, RawInode, fork_ranges};
+use xfs::format::inode::{
+    CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore, MAGIC, RawInode, fork_ranges,
+};
 use xfs::format::{At, Corrupt, CorruptKind, Kind, verifier};
 
 use super::{Fs, lossy};
@@ -134,13 +136,14 @@ impl Fs<'_> {
         &slot[CORE_SIZE..end.clamp(CORE_SIZE, slot.len())]
     }
 
-    /// How many extents a list begins with that are possible.
-    fn list_len(&self, ino: Ino, bytes: &[u8]) -> usize {
+    /// How many extents a list begins with that are possible, on the device or in the `realtime`
+    /// section.
+    fn list_len(&self, ino: Ino, bytes: &[u8], realtime: bool) -> usize {
         let mut end = 0;
         let possible = |extent: &xfs::format::Extent| {
             let behind = extent.offset >= end;
             end = extent.end();
-            behind && extent.check(&self.g, false, At::Inode(ino)).is_ok()
+            behind && extent.check(&self.g, realtime, At::Inode(ino)).is_ok()
         };
         extent::list(&bytes[..bytes.len() & !15]).take_while(possible).count()
     }
@@ -155,15 +158,16 @@ impl Fs<'_> {
         let used = &bytes[..(size as usize).min(bytes.len())];
         let local_dir = Shortform::parse(used, &self.g.features, at).is_ok();
         let text = !used.is_empty() && used.len() as u64 == size && !used.contains(&0);
-        let extents = self.list_len(ino, &bytes);
+        let realtime = in_section(raw);
+        let extents = self.list_len(ino, &bytes, realtime);
         let first = extent::list(&bytes[..bytes.len() & !15]).next().filter(|_| extents > 0);
         let root = MapRoot::parse(&bytes, at).ok().filter(|root| {
             (0..root.len()).all(|index| self.g.block_valid(base::FsBlock(root.pointer(index))))
         });
         let is_root = root.is_some();
         let block = match first {
-            Some(extent) => self.recognised(ino, extent.start)?,
-            None => None,
+            Some(extent) if !realtime => self.recognised(ino, extent.start)?,
+            _ => None,
         };
         let old = mode & 0xf000;
         let (new, form) = if local_dir && (old == 0x4000 || format == 1) {
@@ -209,10 +213,13 @@ impl Fs<'_> {
     fn count_data(&self, slot: &mut [u8]) -> bool {
         let bytes = Self::data_fork(slot).to_vec();
         let raw = RawInode::view_mut(slot).expect("a core");
+        let realtime = in_section(raw);
         let wide = Flags2::from_bits_retain(raw.di_flags2.get()).contains(Flags2::NREXT64);
         let old = if wide { raw.di_big_nextents.get() } else { raw.di_nextents.get().into() };
         let count = match ForkFormat::from_number(raw.di_format) {
-            Some(ForkFormat::Extents) => self.list_len(Ino(raw.di_ino.get()), &bytes) as u64,
+            Some(ForkFormat::Extents) => {
+                self.list_len(Ino(raw.di_ino.get()), &bytes, realtime) as u64
+            }
             // More than fit into the inode: their number is counted later.
             Some(ForkFormat::Btree) => (bytes.len() / 16 + 1) as u64,
             _ => 0,
@@ -241,7 +248,7 @@ impl Fs<'_> {
                 Some(bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len()) as u64)
             }
             (2, _) => {
-                let count = self.list_len(ino, &bytes);
+                let count = self.list_len(ino, &bytes, in_section(raw));
                 let last = extent::list(&bytes[..16 * count]).last();
                 last.map(|extent| extent.end() << self.g.block_bits).or(Some(0))
             }
@@ -274,7 +281,7 @@ impl Fs<'_> {
                 found = Some((place, ForkFormat::Local, 0));
                 break;
             }
-            let count = self.list_len(ino, fork);
+            let count = self.list_len(ino, fork, false);
             let first = extent::list(&fork[..fork.len() & !15]).next().filter(|_| count > 0);
             if let Some(first) = first
                 && self.is_attr_block(ino, first.start)?
@@ -313,11 +320,17 @@ impl Fs<'_> {
         let bytes = Self::data_fork(slot);
         Ok(match core.format {
             ForkFormat::Extents => {
-                core.extents == 0 || self.list_len(ino, bytes) as u64 * 2 >= core.extents
+                core.extents == 0
+                    || self.list_len(ino, bytes, core.is_realtime()) as u64 * 2 >= core.extents
             }
             ForkFormat::Btree => MapRoot::parse(bytes, At::Inode(ino))
                 .is_ok_and(|root| self.g.block_valid(base::FsBlock(root.pointer(0)))),
             ForkFormat::Device | ForkFormat::Local | ForkFormat::MetaBtree => true,
         })
     }
+}
+
+/// Does an inode say that its content lies in the realtime section?
+fn in_section(raw: &RawInode) -> bool {
+    raw.di_flags.get() & Flags::REALTIME.bits() != 0
 }

@@ -129,7 +129,7 @@ impl Fs<'_> {
                 let total = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
                 Content::Bytes(bytes[..total.clamp(4, bytes.len())].to_vec())
             }
-            _ => Content::Map(inode.fork(which).extents.clone()),
+            _ => Content::Map(inode.fork(which).mapped().clone()),
         }
     }
 

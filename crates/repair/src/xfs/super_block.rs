@@ -190,13 +190,13 @@ fn unmarked(raw: &RawSuper) -> Vec<u8> {
 /// Refuses what cannot be kept right, by name.
 fn refuse(g: &Geometry, view: &View<'_>, purpose: Purpose) -> Result<(), RepairError> {
     let log = purpose == Purpose::Repair;
-    let (access, reasons) = g.features.access_beside(Beside { log, ..Beside::default() });
+    let (access, reasons) = g.features.access_beside(Beside { log, realtime: log });
     if access != Access::ReadWrite {
         let name = reasons.first().map_or("a feature", |reason| reason.name.as_str());
         return Err(RepairError::Feature(name.to_string()));
     }
-    if g.realtime.blocks > 0 {
-        return Err(RepairError::Feature("realtime".into()));
+    if g.realtime.blocks > 0 && (g.realtime.groups.is_some() || purpose == Purpose::Move) {
+        return Err(RepairError::Feature("a realtime section in groups".into()));
     }
     let sizes = match purpose {
         Purpose::Repair => 1024..=65536,

@@ -138,6 +138,10 @@ impl Fs<'_> {
         let (range, _) = fork_ranges(core.forkoff, slot.len());
         let local = core.format == ForkFormat::Local;
         let fork = self.read_fork(ino, slot, &core, Which::Data)?;
+        if fork.section.is_some() {
+            // Its content lies on another device.
+            return Ok(None);
+        }
         let older = Older {
             mode: core.mode,
             size: core.size,

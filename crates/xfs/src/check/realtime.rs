@@ -39,15 +39,23 @@ impl Checker<'_> {
                 }
             }
         }
+        for (index, extent) in list.iter().enumerate() {
+            let before = index.checked_sub(1).map(|before| &list[before]);
+            let inside = !shape.linear(extent.start).is_multiple_of(unit);
+            if inside && !before.is_some_and(|before| before.goes_on(extent)) {
+                let start = extent.start;
+                let text = format!("block {start} of the section, without the start of its extent");
+                self.findings.add(Rule::InodeExtents, At::Inode(ino), text);
+            }
+        }
         let mut last: Option<Range<u64>> = None;
-        for extent in list {
+        for (index, extent) in list.iter().enumerate() {
             let first = shape.linear(extent.start);
             let (start, end) = (first / unit, (first + u64::from(extent.count)).div_ceil(unit));
+            // Written and unwritten parts of one extent.
+            let goes_on = index > 0 && list[index - 1].goes_on(extent);
             match &mut last {
-                // Written and unwritten parts of one extent, or the next one.
-                Some(run) if (run.end - 1..=run.end).contains(&start) && run.end <= end => {
-                    run.end = end;
-                }
+                Some(run) if start == run.end || goes_on && start + 1 == run.end => run.end = end,
                 other => {
                     let done = other.replace(start..end);
                     self.realtime.extend(done.map(|run| (run, ino)));

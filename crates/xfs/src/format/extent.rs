@@ -87,10 +87,14 @@ impl Extent {
         Ok(())
     }
 
+    /// Whether `next` lies behind this extent, in the file and on the device.
+    pub fn goes_on(&self, next: &Extent) -> bool {
+        self.end() == next.offset && self.start.0 + u64::from(self.count) == next.start.0
+    }
+
     /// Whether `next` continues this extent, so that one record can hold both.
     pub fn joins(&self, next: &Extent) -> bool {
-        self.end() == next.offset
-            && self.start.0 + u64::from(self.count) == next.start.0
+        self.goes_on(next)
             && self.unwritten == next.unwritten
             && u64::from(self.count) + u64::from(next.count) <= COUNT_MAX
     }

@@ -1,0 +1,195 @@
+//! A realtime section of the old form: it is repaired without its device.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use base::{Ino, Rng};
+use cache::{PageCache, PageCacheConfig};
+use device::MemoryDevice;
+use repair::Plan;
+use testkit::campaign::seeds;
+use testkit::content::{create, mkdir};
+use testkit::manifest::Manifest;
+use testkit::{judge, newest};
+use vfs::FileSystem;
+use xfs::mount::options::BesideDevice;
+use xfs::{MountOptions, Xfs};
+
+use crate::xfs_support::{self, change_slot, geometry};
+use crate::{RawInode, RawSuper, apply, plan, verifier};
+
+const SECTION: u64 = 24 << 20;
+
+/// A file system and its section.
+#[derive(Clone)]
+struct Image {
+    data: Arc<MemoryDevice>,
+    section: Arc<MemoryDevice>,
+}
+
+/// One with one of everything, and files of many extents in the section.
+fn image(block: u32, extent: u32) -> (Image, Vec<Ino>) {
+    let [data, section] = [64 << 20, SECTION].map(|len| {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(len).expect("the file takes its size");
+        file
+    });
+    let words = format!(
+        "-q --unsupported -b size={block} -l size=12m -m reflink=0,rmapbt=0 -d rtinherit=1 \
+         -r extsize={extent},rtdev={}",
+        section.path().display()
+    );
+    let mut args: Vec<&dyn AsRef<OsStr>> = Vec::new();
+    let words: Vec<&str> = words.split(' ').collect();
+    args.extend(words.iter().map(|word| word as &dyn AsRef<OsStr>));
+    let path = data.path().to_path_buf();
+    args.push(&path);
+    let made = judge::run("mkfs.xfs", &args);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let image = Image {
+        data: Arc::new(testkit::image::load(data.path())),
+        section: Arc::new(testkit::image::load(section.path())),
+    };
+    let inos = rt::testing::world(|cx| {
+        let fs = image.mount(cx).expect("a fresh image");
+        let deepest = crate::support::directories(cx, &*fs, 600);
+        crate::support::sparse_files(cx, &*fs, block.into(), 400);
+        let dir = mkdir(cx, &*fs, deepest, "dir");
+        let inos = (0..20).map(|n| create(cx, &*fs, dir, &format!("file{n}"))).collect::<Vec<_>>();
+        for round in 0..6 {
+            for (n, &ino) in inos.iter().enumerate() {
+                crate::support::write(cx, &*fs, ino, n as u64, round * 50_000, 3000 + 500 * n);
+            }
+        }
+        fs.unmount(cx).expect("unmount");
+        inos
+    });
+    (image, inos)
+}
+
+impl Image {
+    fn fork(&self) -> Image {
+        Image { data: Arc::new(self.data.fork()), section: Arc::new(self.section.fork()) }
+    }
+
+    fn mount(&self, cx: &mut rt::Cx) -> Result<Arc<Xfs>, xfs::MountError> {
+        let [data, section] =
+            [&self.data, &self.section].map(|part| crate::support::queue(cx, part.clone()));
+        let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(32 << 20));
+        let realtime = Some(BesideDevice(section));
+        let options = MountOptions { read_only: false, realtime, ..MountOptions::default() };
+        Xfs::mount(cx, &data, &pages, options)
+    }
+
+    fn manifest(&self) -> Manifest {
+        let copy = self.fork();
+        rt::testing::world(|cx| {
+            let fs = copy.mount(cx).expect("mounted");
+            testkit::manifest::of_fs(cx, &*fs).expect("read")
+        })
+    }
+
+    /// What `xfs_repair -n` of the host and the newest one say.
+    fn judge(&self) -> Result<(), String> {
+        let [data, section] =
+            [&self.data, &self.section].map(|part| testkit::image::write_device(part));
+        let args: [&dyn AsRef<OsStr>; 4] = [&"-nP", &"-r", &section.path(), &data.path()];
+        for output in [judge::run("xfs_repair", &args), newest::run("xfs_repair", &args)] {
+            if !output.status.success() {
+                return Err(
+                    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Repairs it in one run.
+    #[track_caller]
+    fn repaired(&self, what: &str) -> Plan {
+        let planned = plan(&self.data).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(planned.left, [""; 0], "{what}: {:#?}", planned.findings);
+        let dir = tempfile::tempdir().expect("a directory");
+        apply(&(self.data.clone() as _), &planned, dir.path());
+        self.judge().unwrap_or_else(|text| panic!("{what}: {text}\n{:#?}", planned.findings));
+        assert!(plan(&self.data).expect("a plan").is_clean(), "{what}: again");
+        planned
+    }
+}
+
+/// Bitmap, summary and counter follow from the files: each of them may be gone, with its inode.
+#[test]
+fn a_section_is_counted_anew() {
+    for (block, extent) in [(4096, 4096), (1024, 28 << 10)] {
+        let (base, inos) = image(block, extent);
+        base.judge().expect("sound");
+        assert!(plan(&base.data).expect("a plan").is_clean());
+        let before = base.manifest();
+        let g = geometry(&base.data.snapshot()).expect("sound");
+        let words = [0x5a, 0, 0xff];
+        for ino in g.realtime_inos {
+            for byte in words {
+                let image = base.fork();
+                let mut start = 0;
+                change_slot(&image.data, ino, |slot| {
+                    let first = xfs::format::Extent::read(&slot[crate::FORK..]).start;
+                    start = g.linear(g.split(first)) * u64::from(block);
+                });
+                image.data.write_at(start + 8, &[byte; 60]);
+                let planned = image.repaired(&format!("{byte:#x} in {ino}"));
+                assert!(planned.is_safe(), "{planned:#?}");
+                assert_eq!(image.manifest(), before, "{byte:#x} in {ino}");
+            }
+            let image = base.fork();
+            change_slot(&image.data, ino, |slot| slot.fill(0));
+            image.repaired(&format!("inode {ino} gone"));
+            assert_eq!(image.manifest(), before, "inode {ino} gone");
+        }
+        let image = base.fork();
+        let mut sector = image.data.snapshot()[..g.sector_size as usize].to_vec();
+        RawSuper::view_mut(&mut sector).expect("a sector").sb_frextents.set(3);
+        verifier::update_crc(xfs::format::Kind::Super, &mut sector);
+        image.data.write_at(0, &sector);
+        assert!(image.repaired("counter").is_safe());
+        assert_eq!(image.manifest(), before, "counter");
+        // A file has another's extents: one of them loses them, which is said.
+        let image = base.fork();
+        let mut fork = Vec::new();
+        change_slot(&image.data, inos[3], |slot| {
+            fork = slot[crate::FORK..crate::FORK + 96].to_vec();
+        });
+        change_slot(&image.data, inos[4], |slot| {
+            slot[crate::FORK..crate::FORK + 96].copy_from_slice(&fork);
+            let raw = RawInode::view_mut(slot).expect("a core");
+            assert!(raw.di_nextents.get() >= 6 || raw.di_big_nextents.get() >= 6, "six extents");
+        });
+        let planned = image.repaired("twice");
+        assert!(planned.findings.iter().any(|found| found.rule == "double-use"), "{planned:#?}");
+        let after = image.manifest();
+        let differ = before.keys().filter(|path| after.get(*path) != before.get(*path)).count();
+        assert_eq!((differ, after.len()), (1, before.len()), "the one that had other extents");
+    }
+}
+
+/// Whatever happens to the data part, one repair makes it clean.
+#[test]
+fn a_damaged_file_system_with_a_section_is_clean_after_one_repair() {
+    let (base, _) = image(4096, 16 << 10);
+    let blocks = xfs_support::metadata(&base.data);
+    for seed in seeds(12) {
+        let image = base.fork();
+        let mut bytes = image.data.snapshot();
+        let g = geometry(&bytes).expect("sound");
+        let mut rng = Rng::new(seed, 79);
+        let what = xfs_support::damage(&mut bytes, &blocks, &g, &mut rng);
+        if let Ok(path) = std::env::var("IOPATH_KEEP") {
+            std::fs::write(&path, &bytes).expect("the mutant is kept");
+            std::fs::write(path + ".section", image.section.snapshot()).expect("its section");
+        }
+        let damaged = Image { data: Arc::new(MemoryDevice::from_image(&bytes)), ..image };
+        match plan(&damaged.data) {
+            Ok(_) => drop(damaged.repaired(&format!("seed {seed}: {what}"))),
+            Err(error) => println!("seed {seed}: {what}: {error}"),
+        }
+    }
+}
