@@ -5,10 +5,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::{FsBlock, Page, Sector};
-use block::{BioFlags, DeviceError, Overlay, Queue};
+use block::{BioFlags, DeviceError, Overlay, Queue, QueueConfig};
 use rt::{Cx, Meter};
 
 use crate::plan::Change;
+
+mod moved;
+
+use moved::MovedDevice;
+pub use moved::MovedRun;
 
 /// Bytes that one read of the device asks for at most.
 const AHEAD: u64 = 128 << 10;
@@ -25,6 +30,8 @@ pub struct View<'a> {
     changes: BTreeMap<u64, Box<[u8]>>,
     /// What was read last: first block and content.
     ahead: Option<(u64, Page)>,
+    /// What lies elsewhere before the changes are written.
+    pub moved: Option<MovedRun>,
     /// Counts what is done of the plan.
     pub meter: Meter,
 }
@@ -34,7 +41,7 @@ impl<'a> View<'a> {
     pub fn new(cx: &'a mut Cx, queue: &'a Arc<Queue>) -> View<'a> {
         let bytes = queue.info().bytes();
         let (changes, meter) = (BTreeMap::new(), Meter::default());
-        View { cx, queue, block_size: 1024, bytes, changes, ahead: None, meter }
+        View { cx, queue, block_size: 1024, bytes, changes, ahead: None, moved: None, meter }
     }
 
     /// Changes the unit. Nothing is changed yet.
@@ -177,7 +184,14 @@ impl<'a> View<'a> {
     /// # Errors
     /// The queue's.
     pub fn overlay(&mut self) -> Result<(Arc<Overlay>, Arc<Queue>), DeviceError> {
-        let (overlay, queue) = Overlay::shared(self.queue);
+        let below = self.queue.device().clone();
+        let below = match self.moved.clone() {
+            Some(run) => Arc::new(MovedDevice { below, run }),
+            None => below,
+        };
+        let overlay = Arc::new(Overlay::new(below));
+        let queue = Queue::new(self.queue.runtime(), overlay.clone(), QueueConfig::default());
+        let queue = queue.expect("the default elevator exists");
         for (block, content) in &self.changes {
             let sector = Sector::from_bytes(block * self.block_size);
             queue.write(self.cx, sector, Page::from_slice(content), BioFlags::empty())?;

@@ -346,6 +346,24 @@ fn the_log_moves() {
     shrunk(&device, "and again", 60);
 }
 
+/// Goal: the same where the log goes to blocks that hold what a removed file has left: it was
+/// judged where it will be before it was copied there, so that nothing could shrink.
+#[test]
+fn the_log_moves_over_old_content() {
+    let shape = Shape { block: 4096, compat: "6.12", rmapbt: true, metadir: false };
+    let device = shape.image_with(|cx, fs| {
+        populate(cx, fs, 4096);
+        let ino = create(cx, fs, fs.root(), "removed");
+        for at in 0..80 {
+            write(cx, fs, ino, at, at * MIB, MIB as usize);
+        }
+        fs.sync(cx).expect("sync");
+        fs.unlink(cx, fs.root(), b"removed").expect("unlink");
+    });
+    let plan = shrunk(&device, "over old content", 70);
+    assert!(plan.blocks_moved > 4096, "{} blocks moved", plan.blocks_moved);
+}
+
 /// Goal: the smallest size is one that holds everything, and the next smaller ones do not.
 #[test]
 fn the_smallest_size_is_found() {

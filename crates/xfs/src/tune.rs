@@ -66,6 +66,9 @@ pub enum TuneError {
     /// A feature that cannot be turned on afterwards.
     #[error("{0}: not one of bigtime, nrext64, exchange, inobtcount")]
     Feature(String),
+    /// As xfs_admin has it.
+    #[error("exchange needs reflink")]
+    Reflink,
     /// Without the tree of free inodes there is nothing that could be counted.
     #[error("inobtcount needs finobt, which is set at mkfs only")]
     Finobt,
@@ -128,6 +131,9 @@ pub fn tune(cx: &mut Cx, queue: &Arc<Queue>, options: &TuneOptions) -> Result<()
     let log = u64::from(geometry.log_blocks) * block;
     if bits.contains(Incompat::NREXT64) && log < LOG_MIN.max(LOG_BLOCKS_MIN * block) {
         return Err(TuneError::Log(log));
+    }
+    if bits.contains(Incompat::EXCHRANGE) && !geometry.features.reflink() {
+        return Err(TuneError::Reflink);
     }
     let counts = !ro_compat.is_empty() && !geometry.features.inobtcount();
     if counts && !geometry.features.finobt() {

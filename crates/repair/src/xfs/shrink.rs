@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base::unit::SECTOR_SIZE;
 use base::{FsBlock, Ino};
 use block::Queue;
 use rt::{Cx, Meter};
@@ -23,7 +24,7 @@ use super::{Fs, Group, Inode};
 use crate::RepairError;
 use crate::plan::Plan;
 use crate::resize::{LayoutPlan, Move, ShrinkPlan};
-use crate::view::View;
+use crate::view::{MovedRun, View};
 use crate::volume::{EditError, refuse};
 
 mod blocks;
@@ -95,6 +96,13 @@ pub fn plan(
     let mut shrink = Shrink { fs, old: old.clone(), new, moves, numbers, made: Vec::new() };
     shrink.carry_over(raw, log)?;
     let Shrink { mut fs, moves, numbers, .. } = shrink;
+    // The log is copied, and no part of the plan.
+    fs.view.moved = log.map(|to| {
+        let sectors = u64::from(old.block_size) / SECTOR_SIZE;
+        let place = |at: AgBlock| old.linear(at) * sectors;
+        let (from, to) = (place(old.split(old.log_start)), place(to));
+        MovedRun { from, to: to..to + u64::from(old.log_blocks) * sectors }
+    });
     let (left, _) = fs.judge()?;
     if let Some(text) = left.first() {
         return Err(EditError::Wrong(text.clone()));

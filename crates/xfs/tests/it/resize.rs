@@ -314,3 +314,22 @@ fn label_uuid_and_features_change() {
         }
     });
 }
+
+/// Goal: what xfs_admin does not add is not added. Method: both are asked for exchange ranges
+/// without shared blocks.
+#[test]
+fn exchange_needs_reflink() {
+    let cell = Cell(&[('m', "reflink=0")]);
+    let device = rt::testing::real(|cx| {
+        let device = cell.fresh(cx, DEVICE);
+        let queue = crate::world::queue(cx, device.clone());
+        let options = TuneOptions { features: vec!["exchange".into()], ..Default::default() };
+        let error = tune(cx, &queue, &options).expect_err("refused");
+        assert!(error.to_string().contains("exchange needs reflink"), "{error}");
+        device
+    });
+    let image = testkit::image::write_device(&device);
+    let said = testkit::newest::run("xfs_repair", &[&"-c", &"exchange=1", &image.path()]);
+    let said = crate::support::text(&said);
+    assert!(said.contains("cannot be added without reflink"), "{said}");
+}
