@@ -28,6 +28,7 @@ use crate::inode::Inode;
 use crate::inode::fast_commit::Change;
 use crate::trans::ext4_jbd2::Handle;
 
+mod behind;
 mod casefold;
 mod crypt;
 mod inline;
@@ -406,6 +407,9 @@ impl<'a> Dir<'a> {
             if let (None, Some(offset)) = (&room, scan.room) {
                 room = Some(Slot::Room(buffer, offset));
             }
+        }
+        if self.is_closed_index(cx) {
+            return Err(Errno::EOPNOTSUPP);
         }
         Ok(Err(match room {
             Some(slot) => slot,

@@ -22,6 +22,7 @@ mod hashed;
 mod in_inode;
 mod key;
 
+pub use data::{behind, put_behind};
 use hashed::HASHES_LEN;
 pub use hashed::{Names, set_hash};
 pub use in_inode::{
@@ -124,10 +125,15 @@ impl Header {
         block[offset..offset + HEADER_LEN].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// Bytes that the entry itself needs: none where it is unused.
+    /// Bytes that the entry itself, which lies at `at`, needs: none where it is unused.
     #[inline(always)]
-    fn used(self, layout: DirLayout) -> usize {
-        if self.ino == 0 { 0 } else { layout.entry_len(self.name_len as usize) }
+    fn used(self, block: &[u8], at: usize, layout: DirLayout) -> usize {
+        let name_len = usize::from(self.name_len);
+        match layout.names {
+            _ if self.ino == 0 => 0,
+            Names::Data => entry_len(name_len + data::data_len(block, at, self)),
+            _ => layout.entry_len(name_len),
+        }
     }
 }
 
@@ -290,17 +296,16 @@ pub fn scan(block: &[u8], layout: DirLayout, key: &Key, need: usize) -> Scan {
         return Scan { found, room: room(block, layout, need) };
     }
     if layout.names == Names::Data {
-        // Nothing is written there: room is not looked for.
-        return Scan { found: find(block, layout, key), room: None };
+        return Scan { found: find(block, layout, key), room: room(block, layout, need) };
     }
     scan_inner::<true>(block, layout, key, need)
 }
 
 /// The first entry with room for `need` bytes behind it (or in it, where it is unused).
 pub fn room(block: &[u8], layout: DirLayout, need: usize) -> Option<u32> {
-    let used = |entry: &Entry| match entry.ino {
-        0 => 0,
-        _ => layout.entry_len(entry.name.len()),
+    let used = |entry: &Entry| {
+        let at = entry.offset as usize;
+        Header::read(block, at).map_or(0, |header| header.used(block, at, layout))
     };
     let has_room = |entry: &Entry| entry.rec_len as usize >= used(entry) + need;
     entries(block, layout).find(has_room).map(|entry| entry.offset)
@@ -380,7 +385,7 @@ fn scan_inner<const ROOM: bool>(block: &[u8], layout: DirLayout, key: &Key, need
 fn whole_room(block: &[u8], layout: DirLayout, at: u32, need: usize) -> Option<u32> {
     let header = Header::read(block, at as usize)?;
     let len = whole_len(header.rec_len, block);
-    (len == WHOLE_LEN && header.used(layout) + need <= len).then_some(at)
+    (len == WHOLE_LEN && header.used(block, at as usize, layout) + need <= len).then_some(at)
 }
 
 /// Puts an entry where [`scan`] found room for it, and answers its offset. Its hashes, where it has
@@ -398,7 +403,7 @@ pub fn insert(
 ) -> u32 {
     let at = room as usize;
     let holder = Header::read(block, at).expect("room is an entry");
-    let used = holder.used(layout);
+    let used = holder.used(block, at, layout);
     let free = whole_len(holder.rec_len, block).checked_sub(used).expect("lengths were checked");
     assert!(free >= layout.entry_len(name.len()), "the entry fits where the scan found room");
     if used > 0 {
@@ -433,7 +438,7 @@ fn put(
 pub fn remove(block: &mut [u8], layout: DirLayout, found: &FoundEntry) {
     let at = found.offset as usize;
     let header = Header::read(block, at).expect("found is an entry");
-    let end = (at + header.used(layout)).min(block.len());
+    let end = (at + header.used(block, at, layout)).min(block.len());
     if found.before == found.offset {
         let unused = Header { ino: 0, rec_len: header.rec_len, name_len: 0, file_type: 0 };
         block[at..end].fill(0);
@@ -448,9 +453,15 @@ pub fn remove(block: &mut [u8], layout: DirLayout, found: &FoundEntry) {
 
 /// Makes the entry at `offset` point at another inode.
 pub fn set_target(block: &mut [u8], layout: DirLayout, offset: u32, ino: u32, file_type: u8) {
-    let header = Header::read(block, offset as usize).expect("offset is an entry");
-    Header { ino, file_type: layout.stored_type(file_type), ..header }
-        .write(block, offset as usize);
+    let at = offset as usize;
+    let header = Header::read(block, at).expect("offset is an entry");
+    if layout.names == Names::Data {
+        // They are of the inode that it led to.
+        let start = at + HEADER_LEN + usize::from(header.name_len);
+        let end = start + data::data_len(block, at, header);
+        block[start..end].fill(0);
+    }
+    Header { ino, file_type: layout.stored_type(file_type), ..header }.write(block, at);
 }
 
 /// Writes an empty block: one unused entry, and the tail (without its checksum).

@@ -79,13 +79,19 @@ pub fn map_late(
     let full = MkfsError::JournalSize { blocks: len, limit: 0 };
     let taken = placed.take_pieces(0, len).ok_or(full.clone())?;
     let mut list: Vec<u64> = taken.iter().flat_map(|&(start, len)| start..start + len).collect();
-    if let Some(late) = late
-        && let Some(part) = list.get_mut(late.start as usize..late.end.min(len) as usize)
-    {
-        part.rotate_right(1);
-    }
+    let late = late.map(|late| late.start as usize..late.end.min(len) as usize);
+    let cut = match late.filter(|late| late.end <= list.len() && late.len() > 1) {
+        // The place in a cluster is given, but the two parts stay apart.
+        Some(late) if g.cluster_ratio > 1 => late.start + 1,
+        Some(late) => {
+            list[late].rotate_right(1);
+            0
+        }
+        None => 0,
+    };
+    let pieces = [join(&list[..cut]), join(&list[cut..])].concat();
     let mapped = match g.features.incompat.contains(Incompat::EXTENTS) {
-        true => map_pieces(g, placed, 0, join(&list)),
+        true => map_pieces(g, placed, 0, pieces),
         false => map_these(g, placed, &list),
     };
     mapped.ok_or(full)

@@ -127,7 +127,8 @@ pub(crate) fn check_features(geometry: &Geometry, read_only: bool) -> Result<(),
     check_dirdata(geometry)?;
     let (access, reasons) = geometry.features.access();
     let wanted = if read_only { Access::ReadOnly } else { Access::ReadWrite };
-    match reasons.into_iter().next() {
+    // Names of such directories are written; what checks and rebuilds them refuses the feature.
+    match reasons.into_iter().find(|reason| reason.name != "dirdata") {
         Some(reason) if access < wanted => Err(reason.into()),
         _ if geometry.hurd && !read_only => Err(MountError::Hurd),
         _ => Ok(()),

@@ -73,6 +73,12 @@ fn extended() -> Vec<Case> {
         }),
         Case(EXT4, 8, &[], "packed_meta_blocks", |o| o.packed_meta_blocks = true),
         Case(EXT4, 64, &[], "test_fs", |o| o.test_fs = true),
+    ]
+}
+
+/// Quota files.
+fn quotas() -> Vec<Case> {
+    vec![
         Case(EXT4, 64, &["-O", "quota"], "quotatype=usrquota", |o| {
             o.quota_kinds = Some([true, false, false]);
             features(o, "quota");
@@ -89,6 +95,12 @@ fn extended() -> Vec<Case> {
             o.quota_kinds = Some([false, false, true]);
         }),
         Case(EXT4, 64, &["-O", "quota"], "", |o| features(o, "quota")),
+        Case(EXT4, 64, &["-O", "quota,bigalloc"], "", |o| features(o, "quota,bigalloc")),
+        Case(EXT4, 64, &["-O", "quota,bigalloc", "-C", "2048"], "", |o| {
+            o.cluster_size = Some(2048);
+            features(o, "quota,bigalloc");
+        }),
+        Case(EXT3, 64, &["-O", "quota"], "", |o| features(o, "quota")),
         Case(EXT4, 64, &["-O", "quota,project,orphan_file"], "", |o| {
             features(o, "quota,project,orphan_file");
         }),
@@ -234,7 +246,7 @@ fn journals() -> Vec<Case> {
 fn words_are_those_of_mke2fs() {
     let scratch = Scratch::new();
     let mut wrong = Vec::new();
-    let cases = [extended(), backups(), letters(), usages(), journals()];
+    let cases = [extended(), quotas(), backups(), letters(), usages(), journals()];
     for case in cases.iter().flatten() {
         for release in RELEASES {
             wrong.extend(compare(&scratch, case, release));

@@ -282,14 +282,21 @@ fn replace_in(
     let Move { source, source_is_dir, place, to } = found;
     let target = Target::of(cx, &source);
     let crossing = names.new.is_some();
+    let behind = names.old.behind(&place);
     let replaced = match to {
         Ok((new_place, inode, is_dir)) => {
             names.new_dir().replace(cx, handle, &new_place, target)?;
+            names.new_dir().put_behind(cx, handle, &new_place, &behind)?;
             Some((inode, is_dir))
         }
         Err(slot) => {
             let new_name = names.new_name;
+            let slot = names.new_dir().slot_with(cx, slot, new_name, &behind)?;
             names.new_dir_mut().add(cx, handle, slot, new_name, target)?;
+            if !behind.is_empty() {
+                let added = names.new_dir().find(cx, new_name)?.ok_or(Errno::EFSCORRUPTED)?;
+                names.new_dir().put_behind(cx, handle, &added, &behind)?;
+            }
             None
         }
     };
@@ -342,8 +349,11 @@ fn exchange_in(
     let (new_place, other, other_is_dir) = found.to.map_err(|_| Errno::ENOENT)?;
     let (source, source_is_dir) = (found.source, found.source_is_dir);
     let (to_new, to_old) = (Target::of(cx, &source), Target::of(cx, &other));
+    let behind = [names.old.behind(&found.place), names.new_dir().behind(&new_place)];
     names.new_dir().replace(cx, handle, &new_place, to_new)?;
     names.old.replace(cx, handle, &found.place, to_old)?;
+    names.new_dir().put_behind(cx, handle, &new_place, &behind[0])?;
+    names.old.put_behind(cx, handle, &found.place, &behind[1])?;
     let now = fs.sb.now(cx);
     for inode in [&source, &other] {
         inode.with(cx, |core| core.ctime = now);

@@ -129,6 +129,8 @@ fn supers() -> Vec<Defect> {
             image.edit_super(|raw| raw.s_journal_uuid[7] = 1);
         }),
         on_ext2(SuperFeatureMissing, |image| {
+            let small = image.ino("small");
+            image.edit_inode(small, |values| values.size = 3 << 30);
             let bits = RoCompat::LARGE_FILE.bits();
             image.edit_super(|raw| {
                 raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !bits);
