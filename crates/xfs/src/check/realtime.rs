@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use base::Ino;
+use base::{Ino, bitmap};
 use block::DeviceError;
 
 use super::blocks::{Home, RefcountScan, Region, cow_claim};
@@ -176,14 +176,19 @@ impl Checker<'_> {
     fn realtime_group(
         &mut self,
         group: u32,
-        [bitmap, summary]: [Ino; 2],
+        [ino, summary]: [Ino; 2],
     ) -> Result<Option<Vec<Range<u64>>>, DeviceError> {
         let shape = self.reader.geometry.realtime;
         let words = shape.words(self.reader.geometry.block_size);
         let all = shape.extents_of(group);
-        let blocks = self.realtime_file(bitmap, Kind::RealtimeBitmap, shape.bitmap_blocks);
+        let blocks = self.realtime_file(ino, Kind::RealtimeBitmap, shape.bitmap_blocks);
         let Some(blocks) = self.keep(blocks)? else { return Ok(None) };
         let bits = blocks.iter().flat_map(|block| words.bits_of(block)).collect::<Vec<_>>();
+        let count = (all.end - all.start) as usize;
+        if bitmap::find_next_set(&bits, count, bits.len() * 8).is_some() {
+            let text = format!("bits behind the last of {count} extents are set");
+            self.findings.add(Rule::RealtimeBitmap, At::Inode(ino), text);
+        }
         let runs = set_runs(&bits, all.end - all.start);
         let free: Vec<_> = runs.map(|run| all.start + run.start..all.start + run.end).collect();
         let count = shape.summary_blocks(self.reader.geometry.block_size);
@@ -269,7 +274,7 @@ impl Checker<'_> {
             let level = u64::from((run.end - run.start).ilog2());
             *expected.entry(level * row + (run.start - start) / words.bits()).or_default() += 1;
         }
-        for index in 0..u64::from(shape.levels()) * row {
+        for index in 0..blocks.len() as u64 * words.per_block() {
             let (block, word) = (index / words.per_block(), index % words.per_block());
             let found = words.get(&blocks[block as usize], word as usize);
             let wanted = expected.get(&index).copied().unwrap_or(0);
