@@ -6,11 +6,12 @@ mod xfs_support;
 use std::sync::Arc;
 
 use base::Rng;
-use device::MemoryDevice;
+use device::{MemoryDevice, RecordDevice};
 use repair::{Plan, PlanOptions, RepairError};
 use rt::Cx;
-use support::{apply, queue};
+use support::{apply, cut_and_go_on, queue, write};
 use testkit::campaign::seeds;
+use testkit::content::{create, mkdir};
 use vfs::FileSystem;
 use xfs::mkfs::{Devices, mkfs_beside};
 use xfs::mount::options::BesideDevice;
@@ -109,4 +110,65 @@ fn an_external_log_must_be_there_and_empty() {
         assert!(refused.to_string().contains("replay it first"), "{refused}");
         fs.unmount(cx).expect("unmount");
     });
+}
+
+/// Goal: what lies behind the new end moves, and the log stays as it is. Method: our mount and the
+/// newest xfs_repair beside it; without the log it is refused; a cut is finished or undone.
+#[test]
+fn it_shrinks_beside_its_log() {
+    let [data, log] = image();
+    rt::testing::world(|cx| {
+        let fs = mount(cx, &data, &log);
+        for d in 0..6 {
+            let dir = mkdir(cx, &*fs, fs.root(), &format!("more{d}"));
+            for n in 0..10 {
+                let ino = create(cx, &*fs, dir, &format!("file-{n}"));
+                write(cx, &*fs, ino, d * 10 + n, 0, 150_000);
+            }
+        }
+        fs.unmount(cx).expect("unmount");
+    });
+    let tree = |data: &Arc<MemoryDevice>| {
+        rt::testing::world(|cx| {
+            let fs = mount(cx, data, &log);
+            let tree = testkit::manifest::of_fs(cx, &*fs).expect("it is read");
+            fs.unmount(cx).expect("unmount");
+            tree
+        })
+    };
+    let before = tree(&data);
+    let kept = log.snapshot();
+    let (dir, first) = (tempfile::tempdir().expect("a directory"), data.snapshot());
+    let record = Arc::new(RecordDevice::new(data.clone()));
+    let plan = rt::testing::world(|cx| {
+        let on = queue(cx, record.clone());
+        let beside = BesideDevice(queue(cx, log.clone()));
+        let meter = rt::Meter::default();
+        let refused = repair::plan_shrink(cx, &on, None, 30 << 20, &meter).map(drop);
+        assert!(refused.expect_err("no log").to_string().contains("log"));
+        let plan = repair::plan_shrink(cx, &on, Some(&beside), 30 << 20, &meter);
+        let plan = plan.expect("a plan");
+        plan.layout.prepare(cx, &on, &meter).expect("prepared");
+        plan
+    });
+    apply(&(record.clone() as _), &plan.layout.plan, dir.path());
+    assert!(plan.blocks_moved > 0 && plan.inodes_moved > 0, "{plan:?}");
+    assert!(log.snapshot() == kept, "the log is as it was");
+    let end = plan.after.0 as usize * BLOCK as usize;
+    judged(&loaded(&data.snapshot()[..end]), &log).unwrap_or_else(|text| panic!("{text}"));
+    let last = data.snapshot();
+    let images = [&first[..], &last[..]];
+    let kinds = cut_and_go_on(&record.take_log(), images, &dir.path().join("undo"), |old, cut| {
+        judged(&loaded(old), &log).unwrap_or_else(|text| panic!("{cut:?}: {text}"));
+        let g = geometry(old).expect("a superblock");
+        assert_eq!(g.blocks_count(), plan.before.0, "{cut:?}");
+    });
+    assert!(kinds.iter().all(|&count| count > 0), "{kinds:?}");
+    assert_eq!(testkit::manifest::diff(&before, &tree(&data)), "");
+}
+
+fn loaded(bytes: &[u8]) -> MemoryDevice {
+    let device = MemoryDevice::new(bytes.len() as u64);
+    device.write_at(0, bytes);
+    device
 }

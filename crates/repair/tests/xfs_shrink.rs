@@ -109,7 +109,7 @@ fn more(cx: &mut Cx, fs: &Xfs, shared: bool) {
 }
 
 fn plan(cx: &mut Cx, queue: &Arc<Queue>, bytes: u64) -> Result<ShrinkPlan, EditError> {
-    repair::plan_shrink(cx, queue, bytes, &Meter::default())
+    repair::plan_shrink(cx, queue, None, bytes, &Meter::default())
 }
 
 /// Carries a plan out.
@@ -371,7 +371,7 @@ fn the_smallest_size_is_found() {
         let device = Shape { block: 4096, compat: "6.12", rmapbt, metadir: false }.image();
         let mut least = 0;
         let plan = shrunk_by(&device, "to the least", |cx, queue| {
-            let (bytes, found) = repair::plan_least_shrink(cx, queue, &Meter::default())?;
+            let (bytes, found) = repair::plan_least_shrink(cx, queue, None, &Meter::default())?;
             least = bytes;
             Ok(found.expect("it can be smaller"))
         });

@@ -71,7 +71,7 @@ impl Fs<'_> {
     }
 
     /// The undo file of a repair holds blocks of one device: an external log must be empty.
-    fn ensure_empty(&mut self, log: Option<&BesideDevice>) -> Result<(), RepairError> {
+    pub fn ensure_empty(&mut self, log: Option<&BesideDevice>) -> Result<(), RepairError> {
         let log = &log.ok_or(RepairError::LogDevice)?.0;
         let found = recovery::find(self.view.cx(), log, LogGeometry::of(&self.g));
         let found = found.map_err(hopeless)?;

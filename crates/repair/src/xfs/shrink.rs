@@ -15,6 +15,7 @@ use rt::{Cx, Meter};
 use xfs::format::dquot::QuotaFlags;
 use xfs::format::record::{FreeExtent, Rmap};
 use xfs::format::{AgBlock, Geometry, NULL32};
+use xfs::mount::options::BesideDevice;
 use xfs::resize::shape;
 
 use super::forks::Which;
@@ -67,19 +68,24 @@ struct Shrink<'a> {
     made: Vec<Ino>,
 }
 
-/// Plans to make a file system smaller whose log is clean. Reads only; parks.
+/// Plans to make a file system smaller whose log is clean, also where it lies on the device `log`.
+/// Reads only; parks.
 ///
 /// # Errors
 /// [`EditError`]: the file system stays as it is.
 pub fn plan(
     cx: &mut Cx,
     queue: &Arc<Queue>,
+    log: Option<&BesideDevice>,
     bytes: u64,
     meter: &Meter,
 ) -> Result<ShrinkPlan, EditError> {
     let mut view = View::new(cx, queue);
     view.meter = meter.clone();
     let mut fs = open(view, Purpose::Move)?;
+    if fs.g.features.external_log {
+        fs.ensure_empty(log)?;
+    }
     sound(&fs)?;
     let old = fs.g.clone();
     read(&mut fs)?;
@@ -135,12 +141,13 @@ pub fn plan(
 pub fn plan_least(
     cx: &mut Cx,
     queue: &Arc<Queue>,
+    log: Option<&BesideDevice>,
     meter: &Meter,
 ) -> Result<(u64, Option<ShrinkPlan>), EditError> {
     let g = open(View::new(cx, queue), Purpose::Move)?.g;
     let bytes = |blocks: u64| blocks * u64::from(g.block_size);
     // What no size of this file system can be planned for shows here.
-    let mut best = match plan(cx, queue, bytes(g.blocks_count() - 1), meter) {
+    let mut best = match plan(cx, queue, log, bytes(g.blocks_count() - 1), meter) {
         Ok(plan) => plan,
         Err(EditError::NoRoom(_)) => return Ok((bytes(g.blocks_count()), None)),
         Err(error) => return Err(error),
@@ -148,7 +155,7 @@ pub fn plan_least(
     let (step, mut low) = ((g.blocks_count() / LEAST_PARTS).max(1), 0);
     while best.after.0.saturating_sub(low) > step {
         let middle = low + (best.after.0 - low) / 2;
-        match plan(cx, queue, bytes(middle), meter) {
+        match plan(cx, queue, log, bytes(middle), meter) {
             Ok(plan) => best = plan,
             Err(EditError::NoRoom(_) | EditError::Refused(_)) => low = middle,
             Err(error) => return Err(error),
@@ -194,6 +201,9 @@ fn read(fs: &mut Fs<'_>) -> Result<(), EditError> {
 
 /// Where the log goes; none where it stays.
 fn log_place(fs: &Fs<'_>, bytes: u64) -> Result<Option<AgBlock>, EditError> {
+    if fs.g.features.external_log {
+        return Ok(None);
+    }
     let (g, blocks) = (&fs.g, bytes / u64::from(fs.g.block_size));
     let at = g.linear(g.split(g.log_start));
     if at + u64::from(g.log_blocks) <= blocks {

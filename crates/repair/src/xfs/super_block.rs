@@ -189,8 +189,8 @@ fn unmarked(raw: &RawSuper) -> Vec<u8> {
 
 /// Refuses what cannot be kept right, by name.
 fn refuse(g: &Geometry, view: &View<'_>, purpose: Purpose) -> Result<(), RepairError> {
-    let log = purpose == Purpose::Repair;
-    let (access, reasons) = g.features.access_beside(Beside { log, realtime: log });
+    let realtime = purpose == Purpose::Repair;
+    let (access, reasons) = g.features.access_beside(Beside { log: true, realtime });
     if access != Access::ReadWrite {
         let name = reasons.first().map_or("a feature", |reason| reason.name.as_str());
         return Err(RepairError::Feature(name.to_string()));

@@ -59,8 +59,9 @@ pub fn resize(app: &mut App, storage: &Storage, options: &Options) -> Result<()>
 /// Prints the smallest size, or shrinks to it.
 fn least(app: &mut App, storage: &Storage, options: &Options) -> Result<()> {
     let target = &storage.target;
+    let log = open_beside(app, BesideWord::Log, true)?;
     let progress = app.out.progress("planning");
-    let plan = repair::plan_least_shrink(app.cx, &storage.queue, &progress.meter());
+    let plan = repair::plan_least_shrink(app.cx, &storage.queue, log.as_ref(), &progress.meter());
     progress.finish();
     let (least, plan) = plan?;
     if options.print_min {
@@ -94,8 +95,10 @@ fn carry_out(
 }
 
 fn plan(app: &mut App, storage: &Storage, bytes: u64) -> Result<ShrinkPlan> {
+    let log = open_beside(app, BesideWord::Log, true)?;
     let progress = app.out.progress("planning");
-    let plan = repair::plan_shrink(app.cx, &storage.queue, bytes, &progress.meter());
+    let meter = progress.meter();
+    let plan = repair::plan_shrink(app.cx, &storage.queue, log.as_ref(), bytes, &meter);
     progress.finish();
     Ok(plan?)
 }
