@@ -561,8 +561,9 @@ fn the_first_block_of_a_clean_log_comes_back() {
             let device = Arc::new(base.fork());
             device.write_at(g.sector(g.log_start).bytes(), &[byte; 300]);
             let (plan, after) = repaired(&device);
-            assert_eq!(plan.is_safe(), byte != 0, "{name}: {:#?}", plan.findings);
-            assert_eq!(plan.findings[0].rule, "log-start", "{name}, {byte}");
+            assert!(plan.is_safe(), "{name}: {:#?}", plan.findings);
+            let rules = plan.findings.iter().map(|found| found.rule).collect::<Vec<_>>();
+            assert!(rules.contains(&"log-start"), "{name}, {byte}: {rules:?}");
             assert_eq!(differences(&before, &after), [""; 0], "{name}, {byte}");
         }
     }

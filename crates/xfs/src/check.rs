@@ -267,7 +267,7 @@ fn begin(
         }
         Ok(Some((over, replayed))) => {
             findings.add(Rule::LogReplayed, At::Log(0), format!("into memory: {replayed}"));
-            damaged_record(replayed.damaged, findings);
+            start_of_log(cx, records, &geometry, findings)?;
             let again = read_super(cx, &over, findings)?;
             Ok(again.map(|(raw, geometry)| (over, raw, geometry)))
         }
@@ -280,14 +280,18 @@ fn begin(
     }
 }
 
-/// A record of the log that recovery does not take.
-fn damaged_record(damaged: Option<recovery::Damaged>, findings: &mut Findings) {
-    if let Some(damaged) = damaged {
+/// A record of the log that recovery, or that of Linux, does not take.
+fn damaged_record(found: &recovery::FoundHead, findings: &mut Findings) {
+    if let Some(damaged) = found.damaged {
         findings.add(Rule::LogRecord, At::Log(damaged.at.block), damaged.to_string());
+    }
+    if let Some(hole) = found.hole {
+        let text = format!("{}: the log ends at {}", recovery::HOLE, found.head.head);
+        findings.add(Rule::LogRecord, At::Log(hole.block), text);
     }
 }
 
-/// The first block of a clean log, if there is one, and what lies behind its end.
+/// The first block of the log, if there is one, and what lies behind its end.
 fn start_of_log(
     cx: &mut Cx,
     records: Option<&Arc<Queue>>,
@@ -297,7 +301,7 @@ fn start_of_log(
     let Some(records) = records else { return Ok(()) };
     let geometry = LogGeometry::of(geometry);
     if let Ok(found) = recovery::find(cx, records, geometry) {
-        damaged_record(found.damaged, findings);
+        damaged_record(&found, findings);
     }
     match recovery::starts_whole(cx, records, geometry) {
         Ok(true) => (),

@@ -85,6 +85,9 @@ pub struct LogGeometry {
     pub uuid: [u8; 16],
     /// Records of file systems of version 4 may be without a checksum.
     pub v4: bool,
+    /// A record that was in the log when the superblock was written; of cycle 0 where none is
+    /// known.
+    pub newest: Lsn,
 }
 
 impl LogGeometry {
@@ -96,6 +99,7 @@ impl LogGeometry {
             stripe: geometry.log_sunit.max(geometry.log_sector_size).max(512),
             uuid: geometry.uuid,
             v4: geometry.v4(),
+            newest: Lsn::from_bits(if geometry.v4() { 0 } else { geometry.lsn }),
         }
     }
 

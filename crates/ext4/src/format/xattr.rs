@@ -120,6 +120,13 @@ pub fn entries(bytes: &[u8], place: XattrArea, large: bool) -> Result<Entries<'_
     }
 }
 
+impl Entry<'_> {
+    /// An end of the list with something in its other bytes.
+    pub fn is_nameless(&self) -> bool {
+        self.name.is_empty() && self.name_index == 0
+    }
+}
+
 /// The iterator of [`entries`]: ends after the first error.
 #[derive(Clone)]
 pub struct Entries<'a> {
@@ -195,6 +202,9 @@ pub fn check(bytes: &[u8], place: XattrArea, large: bool) -> Result<(), CorruptK
     }
     for entry in entries(bytes, place, large)? {
         let entry = entry?;
+        if place == XattrArea::Block && entry.is_nameless() {
+            return Err(CorruptKind::XattrEntry { offset: entry.offset });
+        }
         if entry.large.is_some() {
             continue;
         }

@@ -223,6 +223,9 @@ impl Fs<'_> {
         let mut list = Vec::new();
         for entry in xattr::entries(area, place, large).into_iter().flatten() {
             let Ok(entry) = entry else { break };
+            if entry.is_nameless() {
+                continue;
+            }
             let list_of_names = ACLS.contains(&entry.name_index);
             if check_acls && list_of_names && !(entry.name.is_empty() && is_acl(entry.value)) {
                 sound = false;

@@ -7,7 +7,7 @@ use xfs::Rule;
 use xfs::XfsError;
 use xfs::format::At;
 use xfs::format::log::{LOG_BLOCK, Lsn};
-use xfs::log::recovery::{self, Change, Recovered, RecoveryContext};
+use xfs::log::recovery::{self, Change, FoundHead, Recovered, RecoveryContext};
 use xfs::log::{LogError, LogGeometry};
 use xfs::mkfs::unmount_record;
 use xfs::mount::options::BesideDevice;
@@ -75,7 +75,7 @@ impl Fs<'_> {
         let log = &log.ok_or(RepairError::LogDevice)?.0;
         let found = recovery::find(self.view.cx(), log, LogGeometry::of(&self.g));
         let found = found.map_err(hopeless)?;
-        match found.clean && found.damaged.is_none() {
+        match found.is_clean() {
             true => Ok(()),
             false => Err(RepairError::ExternalLog),
         }
@@ -90,25 +90,43 @@ impl Fs<'_> {
         if let Some(damaged) = found.damaged.filter(|_| all) {
             return Err(RepairError::Hopeless(damaged.to_string()));
         }
-        if found.clean && found.damaged.is_none() {
-            return self.first_block_of_log(&queue, found.head.previous > 0);
-        }
+        let whole = recovery::starts_whole(self.view.cx(), &queue, geometry).map_err(hopeless)?;
         if !found.clean {
             let report = xfs::recover(self.view.cx(), &queue).map_err(hopeless)?;
-            self.view.absorb(&overlay)?;
             let action = format!("replay: {report}");
-            self.note_restored(&restored);
             self.note(safe(Rule::LogDirty, At::Log(0), "was not unmounted", &action));
         }
+        if !found.clean || !restored.is_empty() {
+            self.view.absorb(&overlay)?;
+            self.note_restored(&restored);
+        }
+        self.renew_if_damaged(&found, whole);
+        Ok(())
+    }
+
+    /// A log with a damaged part is made empty, once what could be was replayed.
+    fn renew_if_damaged(&mut self, found: &FoundHead, whole: bool) {
+        let empty = "make the log empty";
         if let Some(damaged) = found.damaged {
-            self.log_emptied = true;
-            self.empty_log(1);
-            let hint = "make the log empty; --zero-log replays what can be behind it, too";
+            let action = format!("{empty}; --zero-log replays what can be behind it, too");
             let loss = "the changes in it, and in those behind it";
             let at = At::Log(damaged.at.block);
-            self.note(lossy(Rule::LogRecord, at, damaged.to_string(), hint, loss));
+            self.note(lossy(Rule::LogRecord, at, damaged.to_string(), &action, loss));
         }
-        Ok(())
+        if let Some(hole) = found.hole {
+            self.note(safe(Rule::LogRecord, At::Log(hole.block), recovery::HOLE, empty));
+        }
+        if !whole {
+            let (rule, at) = (Rule::LogStart, At::Log(0));
+            self.note(match found.head.previous > 0 {
+                true => safe(rule, at, "is damaged; the log holds nothing", empty),
+                false => lossy(rule, at, "is zeroed", empty, "changes that it held, if any"),
+            });
+        }
+        if !whole || found.damaged.is_some() || found.hole.is_some() {
+            self.log_emptied = true;
+            self.empty_log(1);
+        }
     }
 
     /// Puts records right whose checksum names what is wrong.
@@ -128,26 +146,11 @@ impl Fs<'_> {
         }
     }
 
-    /// A log whose first block is damaged is made empty anew; it is clean if its end was `found`.
-    fn first_block_of_log(&mut self, queue: &Arc<Queue>, found: bool) -> Result<(), RepairError> {
-        let geometry = LogGeometry::of(&self.g);
-        if recovery::starts_whole(self.view.cx(), queue, geometry).map_err(hopeless)? {
-            return Ok(());
-        }
-        self.log_emptied = true;
-        self.empty_log(1);
-        let (rule, at, action) = (Rule::LogStart, At::Log(0), "make the log empty");
-        self.note(match found {
-            true => safe(rule, at, "is damaged; the log holds nothing", action),
-            false => lossy(rule, at, "is zeroed", action, "changes that it held, if any"),
-        });
-        Ok(())
-    }
-
     /// Recovers what can be recovered of a damaged log; None where nothing of it can be read.
     fn replay_what_can(&mut self) -> Result<Option<Recovered>, RepairError> {
         let (overlay, queue) = self.view.overlay()?;
-        let geometry = LogGeometry::of(&self.g);
+        let none = Lsn::from_bits(0);
+        let geometry = LogGeometry { newest: none, ..LogGeometry::of(&self.g) };
         let mut context = RecoveryContext::of(&self.g);
         context.leave_out = true;
         if let Ok(restored) = self.restore_records(&queue) {

@@ -458,3 +458,19 @@ fn two_places_for_descriptors_become_one() {
         assert!(!g.features.to_string().contains(reserve), "{kind}");
     }
 }
+
+/// The end of a list of attributes is four zero bytes: e2fsck takes two of them for none.
+#[test]
+fn the_end_of_a_list_of_attributes_is_put_right() {
+    let (base, before) = of("ext2-1k");
+    let image = base.snapshot();
+    let is_list = |block: &&[u8]| block[..4] == ext4::format::xattr::MAGIC.to_le_bytes();
+    let place = image.chunks(1024).position(|block| is_list(&block)).expect("attributes") * 1024;
+    let mut at = place + 32;
+    while image[at..at + 4] != [0; 4] {
+        at += ext4::format::xattr::entry_len(image[at].into());
+    }
+    let device = Arc::new(base.fork());
+    device.write_at(at as u64 + 2, &[1]);
+    assert_eq!(repaired(&device), before);
+}

@@ -130,3 +130,78 @@ fn a_torn_record_ends_the_log() {
     assert!(plan.is_safe() && !rules(&plan).contains(&"log-record"), "{:#?}", plan.findings);
     assert_eq!(before, after);
 }
+
+/// An image with a clean log that holds the making of files before and after an unmount, and its
+/// superblock says so.
+fn clean() -> (Arc<MemoryDevice>, FoundHead, u64) {
+    let device = kind("xfs-4k").image();
+    rt::testing::world(|cx| {
+        for round in 0..2 {
+            let fs = xfs_support::mount(cx, device.clone()).expect("a sound image");
+            let dir = mkdir(cx, &*fs, fs.root(), &format!("dir{round}"));
+            for n in 0..FILES / 2 {
+                create(cx, &*fs, dir, &format!("file{n}"));
+            }
+            fs.unmount(cx).expect("unmount");
+        }
+    });
+    let g = geometry(&device.snapshot()).expect("sound");
+    let found = rt::testing::world(|cx| {
+        let queue = crate::support::queue(cx, Arc::new(device.fork()));
+        recovery::find(cx, &queue, LogGeometry::of(&g)).expect("an end")
+    });
+    assert!(found.clean && found.head.head.block > 500, "{found:?}");
+    (device, found, g.sector(g.log_start).0)
+}
+
+/// A block of a clean log is zeroed. Stale records before it were replayed over newer metadata, or
+/// nothing was found, while Linux refuses the mount: the superblock knows that the log goes on.
+#[test]
+fn a_hole_in_a_clean_log_replays_nothing() {
+    let (device, found, start) = clean();
+    let before = manifest(&device).expect("sound");
+    let head = found.head.head.block;
+    for block in [2, 3, 7, head / 4, head / 3, head / 2, head * 2 / 3, head - 20, head - 5] {
+        let image = changed(&device, start + u64::from(block), |bytes| bytes.fill(0));
+        assert_eq!(manifest(&image).as_ref(), Some(&before), "mounted, block {block}");
+        let (plan, _) = repaired(&image, false);
+        assert!(plan.is_safe(), "block {block}: {:#?}", plan.findings);
+        assert_eq!(manifest(&image).as_ref(), Some(&before), "block {block}");
+    }
+}
+
+/// Every wrong bit of an unmount record is put right.
+#[test]
+fn a_wrong_bit_at_the_end_of_a_clean_log_is_put_right() {
+    let (device, found, start) = clean();
+    let before = manifest(&device).expect("sound");
+    for (block, at) in [(0, 100), (0, 20), (1, 9), (1, 0)] {
+        let block = start + u64::from(found.head.previous + block);
+        let image = changed(&device, block, |bytes| bytes[at] ^= 4);
+        let (plan, _) = repaired(&image, false);
+        assert!(plan.is_safe(), "{block}, byte {at}: {:#?}", plan.findings);
+        assert_eq!(manifest(&image).as_ref(), Some(&before), "{block}, byte {at}");
+    }
+}
+
+/// The first block of a log that was not unmounted is damaged: it is replayed, and emptied.
+#[test]
+fn a_log_is_replayed_without_its_first_block() {
+    let (device, _, start) = dirty("xfs-4k");
+    let image = changed(&device, start, |bytes| bytes.fill(0x5a));
+    let (plan, files) = repaired(&image, false);
+    assert!(rules(&plan).contains(&"log-start"), "{:#?}", plan.findings);
+    assert_eq!(files, FILES);
+}
+
+/// A log that xfs_repair has emptied has zeros behind its end: nothing is damaged.
+#[test]
+fn a_log_that_was_emptied_is_sound() {
+    let (device, ..) = dirty("xfs-4k");
+    let file = testkit::image::write_device(&device);
+    let args: [&dyn AsRef<std::ffi::OsStr>; 2] = [&"-L", &file.path()];
+    assert!(testkit::judge::run("xfs_repair", &args).status.success());
+    let device = Arc::new(testkit::image::load(file.path()));
+    let plan = crate::plan(&device).expect("a plan");
+    assert!(plan.is_clean(), "{:#?}", plan.findings);
+}

@@ -83,8 +83,14 @@ fn log_on_memory(cx: &mut Cx) -> Arc<Log> {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let queue = Queue::new(cx.runtime(), device, QueueConfig::default()).expect("a queue");
     let config = BufCacheConfig { uuid: UUID, v4: false, limit_bytes: 8 << 20 };
-    let geometry =
-        LogGeometry { start: Sector(0), blocks: 4096, stripe: 512, uuid: UUID, v4: false };
+    let geometry = LogGeometry {
+        start: Sector(0),
+        blocks: 4096,
+        stripe: 512,
+        uuid: UUID,
+        v4: false,
+        newest: crate::format::log::Lsn::from_bits(0),
+    };
     let start = crate::format::log::Lsn { cycle: 1, block: 0 };
     let head = LogHead { head: start, tail: start, previous: 0 };
     Log::start(cx, BufCache::new(queue, config), geometry, LogOptions::default(), head)

@@ -22,6 +22,9 @@ pub enum LogError {
     NoRecord { block: u32 },
     #[error("no record header before block {block} of the log")]
     NoHead { block: u32 },
+    /// Records that were written are not there.
+    #[error("the superblock was written with record {newest}, and the log ends at {head}")]
+    Ahead { newest: Lsn, head: Lsn },
     #[error("record {lsn}: tail {tail} does not lie before it within the log")]
     Tail { lsn: Lsn, tail: Lsn },
     #[error("record {lsn}: checksum {found:#010x} should be {expected:#010x}")]

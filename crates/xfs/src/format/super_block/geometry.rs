@@ -129,6 +129,8 @@ pub struct Geometry {
     pub uuid: [u8; 16],
     /// The UUID that metadata carry.
     pub meta_uuid: [u8; 16],
+    /// The record of the log that changed the superblock last; means nothing in version 4.
+    pub lsn: u64,
 }
 
 fn power(value: u32, bits: u8, low: u32, high: u32) -> bool {
@@ -219,6 +221,7 @@ impl Geometry {
             stripe: (raw.sb_unit.get(), raw.sb_width.get()),
             uuid: raw.sb_uuid,
             meta_uuid: if meta { raw.sb_meta_uuid } else { raw.sb_uuid },
+            lsn: raw.sb_lsn.get(),
         }
     }
 

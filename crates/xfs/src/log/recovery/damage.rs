@@ -1,9 +1,9 @@
 //! Records that were written and are damaged.
 //!
 //! A power cut tears a record between blocks: each block is there in the newest cycle, or still in
-//! the one before. A record that is not whole though none of its blocks is of an older cycle was
-//! written, and damaged later. Recovery ends before both, as Linux does; but behind a damaged one
-//! may lie what was promised.
+//! the one before, or was never written. A record that is not whole though none of its blocks is
+//! of an older cycle was written, and damaged later. Recovery ends before both, as Linux does; but
+//! behind a damaged one may lie what was promised.
 
 use std::sync::Arc;
 
@@ -64,7 +64,9 @@ impl Ring {
         record::read_blocks(cx, &self.queue, &self.geometry, head.block, len, &mut bytes)?;
         let blocks = (0..).zip(bytes.chunks_exact(LOG_BLOCK));
         let older = |at: u32| advance(head, at, count).cycle.wrapping_sub(1);
-        if blocks.into_iter().any(|(at, block)| head::cycle_of(block) == older(at)) {
+        // A log that was emptied has zeros ahead of its head.
+        let unwritten = |at, cycle| cycle == 0 || cycle == older(at);
+        if blocks.into_iter().any(|(at, block)| unwritten(at, head::cycle_of(block))) {
             return Ok(None);
         }
         if let Ok(raw) = RawRecordHeader::parse(&bytes[..LOG_BLOCK], head.block)

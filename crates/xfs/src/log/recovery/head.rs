@@ -14,6 +14,10 @@ use crate::format::log::{LOG_BLOCK, Lsn, OpFlags, RECORD_MAGIC, RawRecordHeader}
 use crate::log::record::{advance, next_cycle};
 use crate::log::{LogError, LogGeometry, LogHead};
 
+/// What is wrong with a log that has a hole.
+pub const HOLE: &str = "blocks are not of their cycle";
+/// A sequence number that says nothing.
+const NULL_LSN: Lsn = Lsn { cycle: u32::MAX, block: u32::MAX };
 /// Blocks behind the head in which records may have been written in any order: eight records of
 /// 256 KiB.
 pub(super) const WINDOW: u32 = 8 * 512;
@@ -37,38 +41,107 @@ pub struct FoundHead {
     pub unnamed: bool,
     /// What lies at the head is a damaged record.
     pub damaged: Option<Damaged>,
+    /// Blocks say that the log ends here, and the superblock knows a later record: a block was
+    /// damaged. Linux finds no end.
+    pub hole: Option<Lsn>,
 }
 
 /// Finds head and tail. May park.
 ///
 /// # Errors
-/// The device's; where there is no record that could be the last one; where its tail cannot be.
+/// The device's; where there is no record that could be the last one; where its tail cannot be;
+/// where the superblock is newer than the last one.
 pub fn find(cx: &mut Cx, queue: &Arc<Queue>, geometry: LogGeometry) -> Result<FoundHead> {
     if !BLOCKS.contains(&geometry.blocks) {
         return Err(LogError::Size { blocks: geometry.blocks }.into());
     }
     let mut ring = Ring { queue: queue.clone(), geometry };
-    let Some(Ends { written, order }) = ring.ends(cx)? else {
-        let start = Lsn { cycle: 1, block: 0 };
-        return Ok(FoundHead {
-            head: LogHead { head: start, tail: start, previous: 0 },
-            clean: true,
-            unnamed: false,
-            damaged: None,
-        });
+    let found = match ring.by_cycles(cx) {
+        Err(XfsError::Device(error)) => return Err(XfsError::Device(error)),
+        Err(XfsError::Log(LogError::Device(error))) => return Err(LogError::Device(error).into()),
+        found => found,
     };
-    let last = ring.last_good(cx, order)?;
-    last.check_identity(&geometry)?;
-    let head = last.end(&geometry);
-    let clean = last.is_unmount();
-    let tail = if clean { head } else { last.header().tail_lsn() };
-    if !clean {
-        check_tail(&geometry, last.lsn, tail, head)?;
+    let newest = geometry.newest;
+    let end = found.as_ref().map_or(Lsn { cycle: 1, block: 0 }, |found| found.head.head);
+    if newest.cycle == 0 || newest == NULL_LSN || newest <= end {
+        return found;
     }
-    let previous = last.lsn.block;
-    let unnamed = last.header().h_fs_uuid == [0; 16];
-    let damaged = ring.damage(cx, head, written)?;
-    Ok(FoundHead { head: LogHead { head, tail, previous }, clean, unnamed, damaged })
+    match ring.behind_superblock(cx, newest)? {
+        Some(last) => Ok(FoundHead { hole: Some(end), ..last }),
+        None => found.and(Err(LogError::Ahead { newest, head: end }.into())),
+    }
+}
+
+impl FoundHead {
+    /// It holds nothing, and nothing of it is lost.
+    pub fn is_clean(&self) -> bool {
+        self.clean && self.damaged.is_none() && self.hole.is_none()
+    }
+}
+
+impl Ring {
+    /// By the cycles of blocks.
+    fn by_cycles(&mut self, cx: &mut Cx) -> Result<FoundHead> {
+        let Some(Ends { written, order }) = self.ends(cx)? else {
+            let start = Lsn { cycle: 1, block: 0 };
+            return Ok(FoundHead {
+                head: LogHead { head: start, tail: start, previous: 0 },
+                clean: true,
+                unnamed: false,
+                damaged: None,
+                hole: None,
+            });
+        };
+        let last = self.last_good(cx, order)?;
+        let found = self.head_of(&last)?;
+        Ok(FoundHead { damaged: self.damage(cx, found.head.head, written)?, ..found })
+    }
+
+    /// The log that ends with this record.
+    fn head_of(&self, last: &Record) -> Result<FoundHead> {
+        last.check_identity(&self.geometry)?;
+        let head = last.end(&self.geometry);
+        let clean = last.is_unmount();
+        let tail = if clean { head } else { last.header().tail_lsn() };
+        if !clean {
+            check_tail(&self.geometry, last.lsn, tail, head)?;
+        }
+        let previous = last.lsn.block;
+        let unnamed = last.header().h_fs_uuid == [0; 16];
+        let head = LogHead { head, tail, previous };
+        Ok(FoundHead { head, clean, unnamed, damaged: None, hole: None })
+    }
+
+    /// The log up to the last record of those that follow on the one that the superblock knows;
+    /// none unless all of it is whole.
+    fn behind_superblock(&mut self, cx: &mut Cx, newest: Lsn) -> Result<Option<FoundHead>> {
+        if newest.block >= self.geometry.blocks {
+            return Ok(None);
+        }
+        let Some(mut last) = self.whole_at(cx, newest)? else { return Ok(None) };
+        for _ in 0..self.geometry.blocks {
+            let end = last.end(&self.geometry);
+            let Some(next) = self.whole_at(cx, end)? else { break };
+            last = next;
+        }
+        let Ok(found) = self.head_of(&last) else { return Ok(None) };
+        let mut at = found.head.tail;
+        while self.geometry.position(at) < self.geometry.position(found.head.head) {
+            let Some(record) = self.whole_at(cx, at)? else { return Ok(None) };
+            at = record.end(&self.geometry);
+        }
+        Ok(Some(found))
+    }
+
+    /// The record at `lsn`, if it is whole.
+    fn whole_at(&mut self, cx: &mut Cx, lsn: Lsn) -> Result<Option<Record>> {
+        match record::read(cx, &self.queue, &self.geometry, lsn) {
+            Ok(record) => Ok(record.sum_is_right().then_some(record)),
+            Err(XfsError::Device(error)) => Err(XfsError::Device(error)),
+            Err(XfsError::Log(LogError::Device(error))) => Err(LogError::Device(error).into()),
+            Err(_) => Ok(None),
+        }
+    }
 }
 
 /// Whether the log holds nothing that must be recovered. A log whose end cannot be found is not
@@ -82,7 +155,7 @@ pub(crate) fn is_clean(
     geometry: &Geometry,
 ) -> std::result::Result<bool, DeviceError> {
     match find(cx, queue, LogGeometry::of(geometry)) {
-        Ok(found) => Ok(found.clean && found.damaged.is_none()),
+        Ok(found) => Ok(found.is_clean()),
         Err(XfsError::Device(error) | XfsError::Log(LogError::Device(error))) => Err(error),
         Err(_) => Ok(false),
     }
