@@ -1,13 +1,15 @@
 //! The superblock: as it is, corrected by its checksum, or from a copy.
 
 use base::Ino;
-use block::DeviceError;
-use ext4::Rule;
+use block::{BioFlags, DeviceError};
 use ext4::format::checksum::super_block as super_sum;
 use ext4::format::features::{Access, Compat, Incompat, RoCompat};
 use ext4::format::inode::EXTRA_SIZE;
 use ext4::format::super_block::{MAGIC, ROOT_INO, SUPER_OFFSET, SUPER_SIZE};
-use ext4::format::{At, CorruptKind, FileKind, Geometry, GroupDesc, InodeValues, RawSuper};
+use ext4::format::{
+    At, CorruptKind, Features, FileKind, Geometry, GroupDesc, InodeValues, RawSuper,
+};
+use ext4::{CheckOptions, Rule};
 
 use super::{Bits, Fs, Suspects};
 use crate::RepairError;
@@ -33,6 +35,13 @@ const SEARCH_MAX: u64 = 512 << 20;
 const MOVED_LEAST: u32 = 3;
 /// The groups whose copies are tried first.
 const COPIES: &[u64] = &[1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
+
+/// Features that are set while mounted, in the first superblock alone.
+const LATE: RoCompat = RoCompat::LARGE_FILE.union(RoCompat::ORPHAN_PRESENT);
+/// Copies that are asked for their features.
+const FEATURE_COPIES: usize = 4;
+/// Findings up to which two superblocks are compared.
+const COMPARED: usize = 1000;
 
 /// What became of the superblock.
 struct Choice {
@@ -168,6 +177,14 @@ fn choose(view: &mut View<'_>) -> Result<Choice, RepairError> {
             return Ok(Choice { bytes: fixed, change, from_copy: false });
         }
     }
+    if let Ok(g) = &primary
+        && let Some((features, fixed)) = copied_features(view, &bytes, g)?
+    {
+        let detail =
+            format!("the copies have other features, and the content fits them: {features}");
+        let change = Some((Rule::SuperFeature, detail, "take theirs".to_string(), None));
+        return Ok(Choice { bytes: fixed, change, from_copy: false });
+    }
     if let Ok(g) = &primary {
         let trusted = g.checksums.metadata;
         if trusted || !disagrees(view, &bytes, g)? {
@@ -214,6 +231,64 @@ fn choose(view: &mut View<'_>) -> Result<Choice, RepairError> {
         (rule, wrong, "take it as it is, with its checksum set".to_string(), Some(loss))
     });
     Ok(Choice { bytes: own, change, from_copy: false })
+}
+
+/// The features of the copies, where those agree with each other, differ from the superblock's, and
+/// a check finds less with them. Features that are set while mounted may be missing in copies.
+fn copied_features(
+    view: &mut View<'_>,
+    bytes: &[u8],
+    g: &Geometry,
+) -> Result<Option<(Features, Vec<u8>)>, DeviceError> {
+    let mut theirs: Option<Features> = None;
+    for group in (1..g.groups_count).filter(|&group| is_power(group)).take(FEATURE_COPIES) {
+        let place = g.group_first_block(group) * u64::from(g.block_size);
+        let Ok(copy) = parse(&view.read_bytes(place, SUPER_SIZE)?) else { continue };
+        if copy.uuid != g.uuid || copy.blocks_count != g.blocks_count {
+            continue;
+        }
+        match &theirs {
+            Some(known) if *known != copy.features => return Ok(None),
+            _ => theirs = Some(copy.features),
+        }
+    }
+    let Some(mut features) = theirs else { return Ok(None) };
+    features.incompat.set(Incompat::RECOVER, g.features.incompat.contains(Incompat::RECOVER));
+    features.incompat |= g.features.incompat & Incompat::EXTENTS;
+    features.ro_compat |= g.features.ro_compat & (LATE | RoCompat::HUGE_FILE | RoCompat::DIR_NLINK);
+    features.compat |= g.features.compat & Compat::EXT_ATTR;
+    if features == g.features {
+        return Ok(None);
+    }
+    let fixed = bytes_of(bytes, |raw| raw.set_features(&features));
+    if parse(&fixed).is_err() || features.access().0 != Access::ReadWrite {
+        return Ok(None);
+    }
+    let [ours, others] = [bytes, &fixed[..]].map(|bytes| findings(view, bytes));
+    Ok((others? < ours?).then_some((features, fixed)))
+}
+
+/// How much a check finds with a superblock, up to a limit.
+fn findings(view: &mut View<'_>, bytes: &[u8]) -> Result<u64, DeviceError> {
+    let (_, queue) = view.overlay()?;
+    let page = base::Page::from_slice(bytes);
+    queue.write(view.cx(), base::Sector::from_bytes(SUPER_OFFSET), page, BioFlags::empty())?;
+    let options = CheckOptions { findings_max: COMPARED, ..CheckOptions::default() };
+    let report = ext4::check(view.cx(), &queue, &options)?;
+    let backup = |found: &&ext4::Finding| found.rule == Rule::SuperBackup;
+    let copies = report.findings.iter().filter(backup).count();
+    Ok((report.findings.len() - copies) as u64 + report.more)
+}
+
+/// Groups that have copies whatever the features are.
+fn is_power(group: u32) -> bool {
+    [3u32, 5, 7].into_iter().any(|base| {
+        let mut power = 1;
+        while power < group {
+            power *= base;
+        }
+        power == group
+    })
 }
 
 /// The copy at a byte of the device.
@@ -333,10 +408,9 @@ fn join(copy: &[u8], primary: &[u8]) -> Vec<u8> {
         raw.s_last_orphan = old.s_last_orphan;
         raw.s_last_mounted = old.s_last_mounted;
         raw.s_kbytes_written = old.s_kbytes_written;
-        let late = RoCompat::LARGE_FILE | RoCompat::ORPHAN_PRESENT;
         let mut features = raw.features();
         features.incompat |= old.features().incompat & Incompat::RECOVER;
-        features.ro_compat |= old.features().ro_compat & late;
+        features.ro_compat |= old.features().ro_compat & LATE;
         features.compat |= old.features().compat & Compat::EXT_ATTR;
         raw.set_features(&features);
     })

@@ -41,6 +41,13 @@ impl Fs<'_> {
                 false => self.forget_quota(kind, "the inode does not hold its records")?,
             }
         }
+        let known = self.raw.sb_versionnum.get() & Version::QUOTA.bits() != 0;
+        if named && !known && self.quota_inos.iter().any(Option::is_some) {
+            self.raw.sb_versionnum.set(self.raw.sb_versionnum.get() | Version::QUOTA.bits());
+            self.write_super()?;
+            let detail = "there are records of quota, and the version says that there are none";
+            self.note(safe(Rule::QuotaFile, At::Super(0), detail, "store that there are"));
+        }
         if self.suspects.rules.contains(&Rule::QuotaUsage) {
             self.forget_counts()?;
         }

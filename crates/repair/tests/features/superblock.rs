@@ -1,7 +1,7 @@
 //! Fields of the superblock and of descriptors that are wrong below a right checksum.
 
 use ext4::format::GroupFlags;
-use ext4::format::features::{Compat, RoCompat};
+use ext4::format::features::{Compat, Incompat, RoCompat};
 
 use super::*;
 
@@ -169,4 +169,29 @@ fn a_sound_image_is_not_refused() {
     let damaged = Arc::new(sound.fork());
     edit_super(&damaged, |raw| raw.s_free_inodes_count.set(7));
     assert!(matches!(plan(&damaged), Err(repair::RepairError::Feature(_))));
+}
+
+/// A bit of the features is lost in the first superblock, below a right checksum or none: the
+/// copies know it, and the content fits them.
+#[test]
+fn the_copies_know_features_that_the_first_superblock_lost() {
+    let bits = |raw: &RawSuper| raw.features();
+    for kind in ["ext4-1k", "ext2-1k", "ext4-uninit", "ext3-1k"] {
+        let (base, before) = of(kind);
+        let right = bits(&RawSuper::read(&base.snapshot()[1024..2048]).expect("1024 bytes"));
+        let lost =
+            [Incompat::EXTENTS, Incompat::FILETYPE, Incompat::SIXTY_FOUR_BIT, Incompat::FLEX_BG];
+        for bit in lost.into_iter().filter(|&bit| right.incompat.contains(bit)) {
+            let device = Arc::new(base.fork());
+            edit_super(&device, |raw| {
+                raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !bit.bits());
+            });
+            assert_eq!(repaired(&device), before, "{kind}: {bit:?}");
+            let now = RawSuper::read(&device.snapshot()[1024..2048]).expect("1024 bytes");
+            assert!(
+                bits(&now).incompat.contains(bit) || bit == Incompat::FLEX_BG,
+                "{kind}: {bit:?}"
+            );
+        }
+    }
 }

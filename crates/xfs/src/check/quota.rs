@@ -10,6 +10,7 @@ use super::{Checker, Rule};
 use crate::bmap::{Forks, Which};
 use crate::error::Fault;
 use crate::format::dquot::{self, DquotId, QuotaFlags, RECORD_SIZE, RawDquot};
+use crate::format::features::Version;
 use crate::format::inode::{Flags2, InodeCore, MetadataType, RawInode};
 use crate::format::{At, CorruptKind};
 use crate::log::dquot_item::{DQUOT_BLOCK, Usage};
@@ -34,6 +35,11 @@ impl Checker<'_> {
         self.quota_inos = self.keep(found)?.unwrap_or_default();
         if self.reader.geometry.metadata_root.is_none() {
             return Ok(());
+        }
+        let known = self.raw.sb_versionnum.get() & Version::QUOTA.bits() != 0;
+        if !known && self.quota_inos.iter().any(Option::is_some) {
+            let text = "there are records of quota, and the version says that there are none";
+            self.findings.add(Rule::QuotaFile, At::Super(0), text);
         }
         for kind in Kind::ALL {
             let Some(ino) = self.quota_inos[kind as usize].map(Ino) else { continue };
