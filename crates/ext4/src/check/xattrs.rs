@@ -74,6 +74,7 @@ struct ValueInode {
     owner: u32,
     lustre: bool,
     size: u64,
+    links: u16,
     /// Entries that it counts, and that were found.
     stored: u64,
     found: u64,
@@ -234,6 +235,7 @@ impl Checker<'_> {
             owner: values.mtime.sec as u32,
             lustre: false,
             size: values.size,
+            links: values.links,
             stored: values.references(),
             found: 0,
             runs: whole.then(|| mapped.runs.clone()),
@@ -279,6 +281,10 @@ impl Checker<'_> {
             let orphan = self.orphans.contains(&ino);
             if inode.lustre {
                 continue;
+            }
+            if inode.links > 1 {
+                let detail = format!("{} links of the value of an attribute", inode.links);
+                self.findings.add(Rule::XattrInodeReferences, at, detail);
             }
             if inode.stored != inode.found || inode.found == 0 && !orphan {
                 let detail = format!("{} references, counted {}", inode.stored, inode.found);

@@ -229,6 +229,14 @@ impl Fs<'_> {
             if value.older {
                 continue;
             }
+            if self.inodes[&ino].links > 1 {
+                let detail = format!("{} links", self.inodes[&ino].links);
+                let act = "store one";
+                if self.safe(Rule::XattrInodeReferences, at, detail, act) {
+                    self.inodes.get_mut(&ino).expect("in use").links = 1;
+                    self.edit(ino, |values| values.links = 1)?;
+                }
+            }
             if value.found == 0 {
                 if self.inodes[&ino].weak || self.values(ino)?.links == 0 {
                     continue;

@@ -1,7 +1,7 @@
 //! The realtime section without groups: bitmap, summary and counter follow from the files that lie
 //! in it. Its device is not read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use base::{FsBlock, Ino, bitmap};
@@ -26,6 +26,7 @@ impl Fs<'_> {
         if self.g.metadata_root.is_some() {
             return Ok(());
         }
+        self.realtime_numbers()?;
         let shape = self.g.realtime;
         let blocks = match shape.blocks {
             0 => [0; 2],
@@ -64,6 +65,24 @@ impl Fs<'_> {
                 (inode.core.size, inode.map_data) = (size, true);
             }
         }
+        Ok(())
+    }
+
+    /// Bitmap and summary are the inodes behind the root directory: no other numbers are made.
+    fn realtime_numbers(&mut self) -> Result<(), RepairError> {
+        let root = self.g.root_ino.0;
+        let right = [Ino(root + 1), Ino(root + 2)];
+        if self.g.realtime_inos == right || !right.iter().all(|&ino| self.has_slot(ino)) {
+            return Ok(());
+        }
+        let [bitmap, summary] = self.g.realtime_inos;
+        let detail = format!("bitmap and summary are inodes {bitmap} and {summary}");
+        let action = format!("store inodes {} and {}", right[0], right[1]);
+        self.raw.sb_rbmino.set(right[0].0);
+        self.raw.sb_rsumino.set(right[1].0);
+        self.g.realtime_inos = right;
+        self.write_super()?;
+        self.note(safe(Rule::Super, At::Super(0), detail, &action));
         Ok(())
     }
 
@@ -159,30 +178,30 @@ impl Fs<'_> {
         claims
     }
 
-    /// Takes extents of the section out of the maps of all files but one: no copy can be made.
+    /// Takes extents of the section out of the maps of all files but one: no copy can be made. A
+    /// file that contradicts itself has the weaker claim, then the one with the higher number.
     fn settle_section(&mut self) {
         let unit = u64::from(self.g.realtime.extent_blocks.max(1));
-        self.whole_units(unit);
-        let mut holder: Option<(Range<u64>, u64)> = None;
+        let partial = self.partial_files(unit);
+        let mut claims = self.section_claims();
+        claims.sort_by_key(|(run, ino)| (partial.contains(ino), *ino, run.start));
+        let mut taken: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         let mut lost: Vec<(u64, Range<u64>)> = Vec::new();
-        for (run, ino) in self.section_claims() {
-            match &mut holder {
-                Some((held, by)) if run.start < held.end && *by != ino => {
-                    lost.push((ino, run.start..run.end.min(held.end)));
+        for (run, ino) in claims {
+            let mut over =
+                taken.range(..run.end).rev().take_while(|(_, (end, _))| *end > run.start);
+            match over.any(|(_, (_, by))| *by != ino) {
+                true => lost.push((ino, run)),
+                false => {
+                    let end = taken.get(&run.start).map_or(run.end, |(end, _)| run.end.max(*end));
+                    taken.insert(run.start, (end, ino));
                 }
-                Some((held, by)) if *by == ino && run.start <= held.end => {
-                    held.end = held.end.max(run.end);
-                }
-                _ => holder = Some((run, ino)),
             }
         }
         for (ino, run) in lost {
             let inode = self.inodes.get_mut(&ino).expect("in use");
             let list = inode.data.section.take().unwrap_or_default();
-            let kept = list.into_iter().filter(|extent| {
-                let other = units(extent, unit);
-                other.end <= run.start || run.end <= other.start
-            });
+            let kept = list.into_iter().filter(|extent| units(extent, unit) != run);
             inode.data.section = Some(kept.collect());
             inode.renew(Which::Data);
             let detail = format!("realtime extents from {} on are another file's, too", run.start);
@@ -190,6 +209,20 @@ impl Fs<'_> {
             self.note(lossy(Rule::DoubleUse, At::Inode(Ino(ino)), detail, action, loss));
         }
         self.whole_units(unit);
+    }
+
+    /// Files that map extents of the section in part.
+    fn partial_files(&self, unit: u64) -> BTreeSet<u64> {
+        let partial = |list: &Vec<Extent>| {
+            let mut whole = Whole { unit, ..Whole::default() };
+            list.iter().for_each(|extent| whole.take(*extent));
+            whole.list != *list
+        };
+        let files = self
+            .inodes
+            .iter()
+            .filter(|(_, inode)| inode.data.section.as_ref().is_some_and(partial));
+        files.map(|(&ino, _)| ino).collect()
     }
 
     /// A file maps extents of the section once, and from their starts on: what is lost of one is

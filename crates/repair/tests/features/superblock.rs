@@ -166,6 +166,12 @@ fn a_sound_image_is_not_refused() {
     let image = std::fs::read(file.path()).expect("made");
     let sound = Arc::new(MemoryDevice::from_image(&image));
     assert!(plan(&sound).expect("a plan").is_clean());
+    // Features count in revision 0, too.
+    let old = crate::support::by_mke2fs(24 << 20, "", &["-t", "ext2", "-r", "0"]);
+    let args: [&dyn AsRef<std::ffi::OsStr>; 3] = [&"-O", &"quota", &old.path()];
+    assert!(testkit::judge::run("tune2fs", &args).status.success());
+    let old = Arc::new(MemoryDevice::from_image(&std::fs::read(old.path()).expect("made")));
+    assert!(plan(&old).expect("a plan").is_clean());
     let damaged = Arc::new(sound.fork());
     edit_super(&damaged, |raw| raw.s_free_inodes_count.set(7));
     assert!(matches!(plan(&damaged), Err(repair::RepairError::Feature(_))));

@@ -24,7 +24,10 @@ fn holders(device: &MemoryDevice) -> Vec<(u64, u32)> {
 #[test]
 fn one_wrong_witness_costs_no_value() {
     type Damage = fn(&MemoryDevice, u32);
-    let damages: [(&str, Damage); 5] = [
+    let damages: [(&str, Damage); 6] = [
+        ("links", |device, ino| {
+            change(device, ino, |values, _| values.links = 7);
+        }),
         ("hash", |device, ino| {
             change(device, ino, |values, _| values.atime.sec ^= 77);
         }),

@@ -205,3 +205,44 @@ fn a_log_that_was_emptied_is_sound() {
     let plan = crate::plan(&device).expect("a plan");
     assert!(plan.is_clean(), "{:#?}", plan.findings);
 }
+
+/// A mount of a log that xfs_repair has emptied writes older cycles over the zeros ahead of it:
+/// a sector of a record that a power cut has kept back is a torn one, and the record is none.
+#[test]
+fn a_torn_record_behind_an_emptied_log_is_no_damage() {
+    let (device, ..) = dirty("xfs-4k");
+    let file = testkit::image::write_device(&device);
+    let args: [&dyn AsRef<std::ffi::OsStr>; 2] = [&"-L", &file.path()];
+    assert!(testkit::judge::run("xfs_repair", &args).status.success());
+    let device = Arc::new(testkit::image::load(file.path()));
+    let [before, after] = rt::testing::world(|cx| {
+        let fs = xfs_support::mount(cx, device.clone()).expect("a sound image");
+        let before = device.snapshot();
+        let dir = mkdir(cx, &*fs, fs.root(), "more");
+        for n in 0..FILES {
+            create(cx, &*fs, dir, &format!("file{n}"));
+        }
+        fs.sync(cx).expect("sync");
+        let after = device.snapshot();
+        fs.unmount(cx).expect("unmount");
+        [before, after]
+    });
+    let g = geometry(&after).expect("sound");
+    let start = g.sector(g.log_start).0;
+    let find = |image: &MemoryDevice| {
+        rt::testing::world(|cx| {
+            let queue = crate::support::queue(cx, Arc::new(image.fork()));
+            recovery::find(cx, &queue, LogGeometry::of(&g)).expect("an end")
+        })
+    };
+    let whole = find(&MemoryDevice::from_image(&after)).head;
+    assert!(whole.head.block > whole.tail.block + 100 && whole.head.cycle > 1, "{whole:?}");
+    for block in (whole.tail.block..whole.head.block).step_by(7) {
+        let image = MemoryDevice::from_image(&after);
+        let at = (start + u64::from(block)) * 512;
+        image.write_at(at, &before[at as usize..][..512]);
+        let found = find(&image);
+        assert_eq!((found.damaged, found.hole), (None, None), "block {block}");
+        assert!(found.head.head.block <= block, "block {block}: {found:?}");
+    }
+}

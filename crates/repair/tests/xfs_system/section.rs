@@ -193,3 +193,55 @@ fn a_damaged_file_system_with_a_section_is_clean_after_one_repair() {
         }
     }
 }
+
+/// The superblock has other numbers for bitmap and summary: they are the inodes behind the root.
+#[test]
+fn the_files_of_a_section_have_known_numbers() {
+    let (base, _) = image(4096, 16 << 10);
+    let before = base.manifest();
+    for number in [0, 1, 1733, 140] {
+        for field in 0..2 {
+            let image = base.fork();
+            let mut sector = image.data.snapshot()[..512].to_vec();
+            let raw = RawSuper::view_mut(&mut sector).expect("a sector");
+            match field {
+                0 => raw.sb_rbmino.set(number),
+                _ => raw.sb_rsumino.set(number),
+            }
+            verifier::update_crc(xfs::format::Kind::Super, &mut sector);
+            image.data.write_at(0, &sector);
+            image.repaired(&format!("number {number} in {field}"));
+            assert_eq!(image.manifest(), before, "number {number} in {field}");
+        }
+    }
+}
+
+/// A file that says that it begins where another one lies, and goes on in its own extent: it is
+/// the other's.
+#[test]
+fn a_file_that_contradicts_itself_has_the_weaker_claim() {
+    let (base, inos) = image(4096, 16 << 10);
+    let before = base.manifest();
+    for (wrong, right) in [(3, 9), (9, 3)] {
+        let image = base.fork();
+        let extent = |slot: &[u8]| xfs::format::Extent::read(&slot[crate::FORK..]);
+        let mut theirs = None;
+        change_slot(&image.data, inos[right], |slot| theirs = Some(extent(slot)));
+        change_slot(&image.data, inos[wrong], |slot| {
+            let own = extent(slot);
+            let next = xfs::format::Extent::read(&slot[crate::FORK + 16..]);
+            assert!(
+                own.goes_on(&next) && !next.start.0.is_multiple_of(4),
+                "two parts of one extent"
+            );
+            let start = theirs.expect("read").start;
+            xfs::format::Extent { start, ..own }.write(&mut slot[crate::FORK..][..16]);
+        });
+        image.repaired("another's extent");
+        let after = image.manifest();
+        let differ = before.iter().filter(|(path, entry)| after.get(*path) != Some(*entry));
+        let names: Vec<_> = differ.map(|(path, _)| path.escape_ascii().to_string()).collect();
+        let name = format!("/file{wrong}");
+        assert!(names.len() == 1 && names[0].ends_with(&name), "{wrong}: {names:?}");
+    }
+}

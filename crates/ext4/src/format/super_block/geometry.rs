@@ -146,7 +146,8 @@ impl Geometry {
         check!(magic == MAGIC, at, CorruptKind::SuperMagic { found: magic });
         let rev = raw.s_rev_level.get();
         check!(rev <= 1, at, CorruptKind::Revision { found: rev });
-        let features = if rev == 0 { Features::default() } else { raw.features() };
+        // Linux and e2fsck take them in revision 0, too.
+        let features = raw.features();
         if features.metadata_csum() {
             let found = raw.s_checksum_type;
             check!(found == 1, at, CorruptKind::ChecksumType { found });

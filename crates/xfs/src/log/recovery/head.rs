@@ -397,8 +397,9 @@ impl Record {
     }
 }
 
-/// Writes older cycle numbers into what lies ahead of the head, where blocks of the newest cycle
-/// lie there: left by records that a crash cut, they would join what is written next.
+/// Writes older cycle numbers into what lies ahead of the head, where blocks of another cycle than
+/// the one before lie there: those of records that a crash cut would join what is written next,
+/// and holes in what is written next would not be seen among blocks that were never written.
 pub(super) fn clear_ahead(
     cx: &mut Cx,
     queue: &Arc<Queue>,
@@ -413,8 +414,8 @@ pub(super) fn clear_ahead(
         let part = left.min(CHUNK).min(geometry.blocks - at.block);
         let len = part as usize * LOG_BLOCK;
         let mut page = queue.read(cx, geometry.sector(at.block), len)?;
-        let newest = |block: &[u8]| cycle_of(block) >= at.cycle;
-        if page.chunks_exact(LOG_BLOCK).any(newest) {
+        let other = |block: &[u8]| cycle_of(block) != at.cycle.wrapping_sub(1);
+        if page.chunks_exact(LOG_BLOCK).any(other) {
             fill_old(page.make_mut(), geometry, at, head.tail);
             queue.write(cx, geometry.sector(at.block), page, BioFlags::META)?;
         }
