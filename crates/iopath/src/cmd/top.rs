@@ -161,8 +161,12 @@ fn watch_keys(cx: &mut Cx, term: &Term, ended: &Arc<AtomicBool>) {
         loop {
             match term.read_key_raw() {
                 Ok(Key::Char('q' | 'Q') | Key::Escape) | Err(_) => break,
-                // A signal as ever, but to the process: this thread holds it back.
-                Ok(Key::CtrlC) if kill_process(getpid(), Signal::INT).is_err() => break,
+                // A signal as ever, but to the process: this thread holds it back. To wait for
+                // another key would set the modes again that the signal gives back.
+                Ok(Key::CtrlC) => match kill_process(getpid(), Signal::INT) {
+                    Ok(()) => return,
+                    Err(_) => break,
+                },
                 Ok(_) => {}
             }
         }

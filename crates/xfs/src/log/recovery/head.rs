@@ -320,20 +320,19 @@ impl Ring {
     fn last_good(&mut self, cx: &mut Cx, end: u32) -> Result<Record> {
         let headers = self.headers_before(cx, end)?;
         let mut good: Option<Record> = None;
-        // The oldest of them may be a damaged one: then it is the one before it.
-        if let Some(&oldest) = headers.first()
-            && self.whole(cx, oldest, end)?.is_none()
-            && let Some(&before) = self.headers_before(cx, oldest)?.last()
-        {
-            return self.whole(cx, before, oldest)?.ok_or_else(|| no_head(end));
-        }
-        for block in headers {
+        for &block in &headers {
             let Some(record) = self.whole(cx, block, end)? else { break };
             // What follows must follow: an older record behind a torn one is not the log's end.
             if good.as_ref().is_some_and(|good| good.end(&self.geometry) != record.lsn) {
                 break;
             }
             good = Some(record);
+        }
+        // The oldest of them may be a damaged one: then it is the one before it.
+        if let (None, Some(&oldest)) = (&good, headers.first())
+            && let Some(&before) = self.headers_before(cx, oldest)?.last()
+        {
+            good = self.whole(cx, before, oldest)?;
         }
         good.ok_or_else(|| no_head(end))
     }
