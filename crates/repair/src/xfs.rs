@@ -39,6 +39,7 @@ mod quota;
 mod room;
 mod sane;
 mod section;
+mod section_trees;
 mod shrink;
 mod space;
 mod store;

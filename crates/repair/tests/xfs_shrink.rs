@@ -2,6 +2,8 @@
 //! move. `xfs_repair -n` of the host and the newest one and our check find nothing, the tree is the
 //! same, also for the kernel; a cut leaves one of both sizes.
 
+#[path = "xfs_shrink/section.rs"]
+mod section;
 mod support;
 mod xfs_support;
 

@@ -136,6 +136,9 @@ impl Fs<'_> {
         let section = (which == Which::Data && core.is_realtime()).then(Vec::new);
         let mut fork = Fork { section, ..Fork::default() };
         match format {
+            ForkFormat::MetaBtree if self.g.section_trees() => {
+                self.walk_section_tree(ino, slot, core, &mut fork)?;
+            }
             ForkFormat::Device | ForkFormat::Local | ForkFormat::MetaBtree => {}
             ForkFormat::Extents => {
                 let room = bytes.len() / extent::EXTENT_SIZE;

@@ -189,20 +189,16 @@ fn unmarked(raw: &RawSuper) -> Vec<u8> {
 
 /// Refuses what cannot be kept right, by name.
 fn refuse(g: &Geometry, view: &View<'_>, purpose: Purpose) -> Result<(), RepairError> {
-    let realtime = purpose == Purpose::Repair;
-    let (access, reasons) = g.features.access_beside(Beside { log: true, realtime });
+    let beside = Beside { log: true, realtime: true };
+    let (access, reasons) = g.features.access_beside(beside);
     if access != Access::ReadWrite {
         let name = reasons.first().map_or("a feature", |reason| reason.name.as_str());
         return Err(RepairError::Feature(name.to_string()));
     }
-    if g.realtime.blocks > 0 && (g.realtime.groups.is_some() || purpose == Purpose::Move) {
+    if g.realtime.blocks > 0 && g.realtime.groups.is_some() && purpose == Purpose::Repair {
         return Err(RepairError::Feature("a realtime section in groups".into()));
     }
-    let sizes = match purpose {
-        Purpose::Repair => 1024..=65536,
-        Purpose::Move => 1024..=65536,
-    };
-    if !sizes.contains(&g.block_size) {
+    if !(1024..=65536).contains(&g.block_size) {
         return Err(RepairError::Feature(format!("blocks of {} bytes", g.block_size)));
     }
     let device_bytes = view.blocks() * view.block_size() as u64;

@@ -25,6 +25,11 @@ impl Child {
     pub fn low_offset(&self) -> u64 {
         u64::from_be_bytes(self.low[..8].try_into().expect("the key of a map"))
     }
+
+    /// Its keys as they stand in the level above: the lowest, and the highest where there is one.
+    pub fn keys(&self) -> Vec<u8> {
+        [&self.low[..], &self.high].concat()
+    }
 }
 
 /// Blocks per level for so many records, the leaves first, up to a level of one block.
@@ -62,7 +67,7 @@ pub struct Builder<'a> {
 fn keys(kind: Kind, record: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let shape = Shape::of(kind);
     match kind {
-        Kind::Rmap => {
+        Kind::Rmap | Kind::RealtimeRmap => {
             let rmap = Rmap::read(record);
             (rmap_key(rmap.key()), rmap_key(rmap.high_key()))
         }

@@ -1,8 +1,8 @@
 //! Content of files that moves: each run of blocks once, for all files that share it.
 
-use base::FsBlock;
+use base::{FsBlock, Ino};
 use xfs::format::dquot::Kind;
-use xfs::format::inode::Flags2;
+use xfs::format::inode::{Flags2, ForkFormat};
 use xfs::format::{Extent, Geometry};
 
 use super::Shrink;
@@ -61,13 +61,13 @@ impl Moves {
 }
 
 impl Shrink<'_> {
-    /// Whether the content of an inode is a structure of the file system: records of quota. The
-    /// plan has it, so that it can be checked.
+    /// Whether the content of an inode is a structure of the file system: records of quota, what is
+    /// free in a realtime section. The plan has it, so that it can be checked.
     fn holds_records(&self, ino: u64, inode: &Inode) -> bool {
         let named = Kind::ALL.into_iter().any(|kind| self.fs.raw.quota_ino(kind) == Some(ino));
         match self.fs.g.metadata_root {
             Some(_) => inode.core.flags2.contains(Flags2::METADATA),
-            None => named,
+            None => named || self.fs.g.realtime_inos.contains(&Ino(ino)),
         }
     }
 
@@ -145,7 +145,8 @@ impl Shrink<'_> {
             place.block >= new.ag_length(place.ag)
         };
         for inode in self.fs.inodes.values_mut() {
-            if inode.core.file_type() != 0x8000 {
+            // The btrees of a section are written with their records.
+            if inode.core.file_type() != 0x8000 || inode.core.format == ForkFormat::MetaBtree {
                 continue;
             }
             let fork = inode.fork(Which::Data);
@@ -154,7 +155,8 @@ impl Shrink<'_> {
             if !content && !fork.tree.iter().any(|&block| goes(block)) {
                 continue;
             }
-            let mut now = Fork { tree: fork.tree.clone(), ..Fork::default() };
+            let (tree, section) = (fork.tree.clone(), fork.section.clone());
+            let mut now = Fork { tree, section, ..Fork::default() };
             for extent in &fork.extents {
                 self.moves.apply(extent).into_iter().for_each(|piece| now.append(piece));
             }

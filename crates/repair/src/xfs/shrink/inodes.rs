@@ -24,6 +24,8 @@ pub struct Anew {
     dirs: BTreeSet<u64>,
     /// Targets of symbolic links that have blocks of their own.
     targets: BTreeMap<u64, Vec<u8>>,
+    /// Records of btrees of a realtime section, with new numbers.
+    trees: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Shrink<'_> {
@@ -137,6 +139,12 @@ impl Shrink<'_> {
                     };
                     anew.targets.insert(ino, target);
                 }
+                0x8000 if inode.core.format == ForkFormat::MetaBtree => {
+                    let (records, renamed) = self.fs.section_records(Ino(ino), &self.numbers)?;
+                    if goes || renamed {
+                        anew.trees.insert(ino, records);
+                    }
+                }
                 _ => {}
             }
         }
@@ -166,7 +174,8 @@ impl Shrink<'_> {
             let mut inode = self.fs.inodes.remove(&old).expect("an inode in use");
             inode.dirty = true;
             for which in Which::BOTH {
-                if !inode.fork(which).tree.is_empty() {
+                let map = which == Which::Attr || inode.core.format != ForkFormat::MetaBtree;
+                if map && !inode.fork(which).tree.is_empty() {
                     inode.renew(which);
                 }
             }
@@ -214,7 +223,10 @@ impl Shrink<'_> {
             let ino = self.now(Ino(old));
             write_target(&mut self.fs, ino, &target)?;
         }
-        Ok(())
+        for (old, records) in anew.trees {
+            self.fs.build_section_tree(self.now(Ino(old)), &records)?;
+        }
+        Ok(self.fs.stamp_section_files()?)
     }
 }
 
