@@ -42,8 +42,8 @@ impl InodeCrypt {
             let key = FileKey::new(master, &context, &ids, ino);
             key.map_err(|error| note(error.to_string())).ok()
         });
-        if let (Some(context), None) = (context, &key) {
-            note(format!("it is encrypted, and its key {} is not at hand", context.policy.key));
+        if let (Some(context), None) = (context, master) {
+            sb.note_missing_key(ino, &context.policy);
         }
         InodeCrypt { context, key, dir_hash: OnceLock::new() }
     }

@@ -135,6 +135,12 @@ impl Ext4 {
         self.sb.read_error()
     }
 
+    /// The first inode that was met whose key was not given, with the names of the key that its
+    /// policy asks for and of those that were given: for messages.
+    pub fn missing_key(&self) -> Option<String> {
+        self.sb.missing_key()
+    }
+
     /// The queue of the device: its counters and its trace.
     pub fn queue(&self) -> &Arc<Queue> {
         &self.sb.queue

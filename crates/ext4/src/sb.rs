@@ -14,6 +14,7 @@ use base::grown::Newest;
 use base::{Errno, Timespec};
 use block::{DeviceError, Queue};
 use cache::{BufferCache, BufferRef};
+use fscrypt::Policy;
 use jbd2::{FastChanges, Journal, RecoveryReport};
 use rt::{Cx, SpinLock};
 
@@ -41,6 +42,8 @@ pub(crate) struct SuperBlock {
     first_error: SpinLock<Option<FirstError>>,
     /// The first metadata block that could not be read, in words.
     read_error: SpinLock<Option<String>>,
+    /// The first inode whose key was not given, in words.
+    missing_key: SpinLock<Option<String>>,
     /// The log may have the superblock, which is not at its place.
     pub(crate) super_logged: AtomicBool,
     /// Unmounted or shut down: every call returns `EIO`.
@@ -71,6 +74,7 @@ impl SuperBlock {
             error: AtomicI32::new(0),
             first_error: SpinLock::new(None),
             read_error: SpinLock::new(None),
+            missing_key: SpinLock::new(None),
             super_logged: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
         }
@@ -149,6 +153,20 @@ impl SuperBlock {
     /// Keeps what [`SuperBlock::read_error`] answers, if it is the first.
     pub(crate) fn note_read_error(&self, text: String) {
         self.read_error.lock_irq().get_or_insert(text);
+    }
+
+    /// An inode's key was not given: keeps what [`SuperBlock::missing_key`] answers, if it is the
+    /// first, and is what cannot be read.
+    pub(crate) fn note_missing_key(&self, ino: u32, policy: &Policy) {
+        let text = format!("inode {ino} is {}", self.options.keys.refusal(policy));
+        self.missing_key.lock_irq().get_or_insert_with(|| text.clone());
+        self.note_read_error(text);
+    }
+
+    /// The first inode that was met whose key was not given, with the names of the key that its
+    /// policy asks for and of those that were given: for messages.
+    pub fn missing_key(&self) -> Option<String> {
+        self.missing_key.lock_irq().clone()
     }
 
     /// The first metadata that could not be read, in words. The mount goes on: whoever needed it

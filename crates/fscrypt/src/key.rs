@@ -159,6 +159,23 @@ impl KeyRing {
         self.keys.iter().find(|key| key.is_of(policy))
     }
 
+    /// Why a policy's key is not found, for messages: its name, and those of the keys at hand.
+    pub fn refusal(&self, policy: &Policy) -> String {
+        let name = |key: &MasterKey| match policy.key {
+            KeyName::Descriptor(_) => KeyName::Descriptor(key.descriptor).to_string(),
+            KeyName::Identifier(_) => KeyName::Identifier(key.identifier).to_string(),
+        };
+        let given: Vec<String> = self.keys.iter().map(name).collect();
+        match given.as_slice() {
+            [] => format!("encrypted by key {}; no key was given", policy.key),
+            _ => format!(
+                "encrypted by key {}, not by what was given: {}",
+                policy.key,
+                given.join(", ")
+            ),
+        }
+    }
+
     /// All of them.
     pub fn keys(&self) -> &[MasterKey] {
         &self.keys

@@ -235,6 +235,12 @@ pub fn mount_xfs(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Xf
 pub fn close(app: &mut App, session: Session) -> Result<()> {
     let done = session.fs.unmount(app.cx);
     let (target, lost) = (&session.target, session.fs.lost());
+    if let Some(missing) = session.ext.as_ref().and_then(|fs| fs.missing_key()) {
+        match app.options.key.is_empty() {
+            true => app.out.note(format!("{target}: {missing}")),
+            false => app.out.problem(format!("{target}: {missing}")),
+        }
+    }
     if lost.first.is_some() {
         app.out.problem(format!("{target}: {lost}"));
     }

@@ -442,6 +442,16 @@ fn an_encrypted_directory_is_used_with_its_key_and_emptied_without() {
     let names = lab.ok(&format!("find {inside} -type f"));
     let error = lab.fails(1, &format!("cat e.img:{}", names.trim().trim_start_matches("e.img:")));
     assert!(error.contains("ENOKEY") && error.contains("--key FILE"), "{error}");
+    // Whoever gives another key is told which one it is, and which one it has to be.
+    fs::write(lab.path("other"), [8; 64]).expect("a key");
+    let other = lab.ok("encrypt id --key other");
+    let other = other.split(' ').next().expect("an identifier");
+    let error = lab.fails(1, "cat --key other e.img:/s/tree");
+    assert!(error.contains(&id) && error.contains(other) && error.contains("ENOENT"), "{error}");
+    let error = lab.fails(1, "mkdir --key other e.img:/s/new");
+    assert!(error.contains(&id) && error.contains(other) && error.contains("ENOKEY"), "{error}");
+    let error = lab.fails(1, "cat e.img:/s/tree");
+    assert!(error.contains(&id) && error.contains("no key was given"), "{error}");
     lab.ok(&format!("rm -r {inside}"));
     assert_eq!(lab.ok("ls e.img:/s"), "");
 
