@@ -250,7 +250,7 @@ pub fn mkfs(
     let around = Surroundings {
         device_bytes: queue.info().bytes(),
         sector: queue.info().logical_block,
-        now: cx.realtime(),
+        now: options.now.unwrap_or_else(|| cx.realtime()),
         uuid: cx.random_uuid(),
         hash_seed: cx.random_uuid(),
     };

@@ -216,9 +216,9 @@ pub fn mkfs_beside(
     let options = &MkfsOptions { log_device, sector_size, ..options.clone() };
     let around = Surroundings {
         device_bytes: queue.info().bytes(),
-        now: cx.realtime(),
+        now: options.now.unwrap_or_else(|| cx.realtime()),
         uuid: cx.random_uuid(),
-        generation: cx.random() as u32,
+        generation: options.generation.unwrap_or_else(|| cx.random() as u32),
     };
     let plan = plan(options, &around)?;
     if let (Some(log), Some(plan)) = (devices.log, &plan.log) {

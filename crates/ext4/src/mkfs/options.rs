@@ -1,5 +1,7 @@
 //! What mkfs makes: the options of mke2fs as values.
 
+use base::Timespec;
+
 use crate::format::Features;
 use crate::format::casefold::Encoding;
 
@@ -195,6 +197,8 @@ pub struct MkfsOptions {
     pub last_mounted: String,
     /// UUID; None for a random one.
     pub uuid: Option<[u8; 16]>,
+    /// The time of all time stamps; None for now.
+    pub now: Option<Timespec>,
     /// Seed of directory hashes; None for a random one.
     pub hash_seed: Option<[u8; 16]>,
     /// Bytes of the journal; None for the default of the size.
@@ -275,6 +279,7 @@ impl MkfsOptions {
         label: String::new(),
         last_mounted: String::new(),
         uuid: None,
+        now: None,
         hash_seed: None,
         journal_size: None,
         journal_place: None,

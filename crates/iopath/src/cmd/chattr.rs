@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use vfs::{Attr, FileType};
+use vfs::{Attr, ExtentHints, FileType};
 
 use crate::app::{App, at};
 use crate::places;
 use crate::session::Session;
+use crate::text;
 use crate::trees;
 
 /// Change flags of files inside an image, as chattr(1)
@@ -19,12 +20,17 @@ Flags: a append only, A no access times, d no dump, i immutable, P new files inh
 S synchronous writes; on ext4 also D synchronous changes of a directory, F names ignore case (an
 empty directory, with the feature casefold), T top of a tree.
 
+On XFS the first word may name units in which space is given out instead: extsize=SIZE of a file
+without blocks, or of what is made in a directory; cowextsize=SIZE of copies of shared blocks. 0
+takes them back.
+
 Examples:
   iopath chattr +i disk.img:/etc/passwd
   iopath chattr -R -- -i+a disk.img:/var/log
-  iopath chattr +F disk.img:/games")]
+  iopath chattr +F disk.img:/games
+  iopath chattr extsize=1M,cowextsize=128k xfs.img:/vm")]
 pub struct Options {
-    /// Changes like +i, -a, =, or +i-a
+    /// Changes like +i, -a, =, or +i-a; extsize=SIZE,cowextsize=SIZE
     #[arg(value_name = "FLAGS", allow_hyphen_values = true)]
     flags: String,
     /// What to change: TARGET:/path
@@ -47,6 +53,37 @@ const LETTERS: [(char, u32); 9] = [
     ('P', 0x2000_0000),
     ('F', 0x4000_0000),
 ];
+
+/// Units of space that are asked for; none where they stay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Units {
+    extent: Option<u32>,
+    cow: Option<u32>,
+}
+
+impl Units {
+    /// The words `extsize=SIZE` and `cowextsize=SIZE`, between commas; none where `text` is
+    /// something else.
+    fn parse(text: &str) -> Result<Option<Units>> {
+        let mut units = Units::default();
+        for word in text.split(',') {
+            let unit = match word.split_once('=') {
+                Some(("extsize", _)) => &mut units.extent,
+                Some(("cowextsize", _)) => &mut units.cow,
+                _ if units == Units::default() => return Ok(None),
+                _ => bail!("{text}: `{word}` is neither extsize=SIZE nor cowextsize=SIZE"),
+            };
+            let size = word.split_once('=').map_or("", |(_, size)| size);
+            let bytes = text::parse_size(size).ok().and_then(|size| u32::try_from(size).ok());
+            *unit = Some(bytes.with_context(|| format!("{word}: not a size up to 4 GiB"))?);
+        }
+        Ok(Some(units))
+    }
+
+    fn of(self, old: ExtentHints) -> ExtentHints {
+        ExtentHints { extent: self.extent.unwrap_or(old.extent), cow: self.cow.unwrap_or(old.cow) }
+    }
+}
 
 /// What becomes of flags.
 fn changed(text: &str, mut flags: u32) -> Result<u32> {
@@ -80,11 +117,15 @@ fn changed(text: &str, mut flags: u32) -> Result<u32> {
 /// # Errors
 /// Bad flags. A place that cannot be changed is reported, and the rest follows.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    changed(&options.flags, 0)?;
+    let units = Units::parse(&options.flags)?;
+    if units.is_none() {
+        changed(&options.flags, 0)?;
+    }
     places::each(app, &options.places, true, |app, session, place| {
         let attr = session.find(app, &place.path, true)?;
-        let work = &mut |app: &mut App, path: &[u8], attr: &Attr| {
-            change(app, session, options, path, attr)
+        let work = &mut |app: &mut App, path: &[u8], attr: &Attr| match units {
+            Some(units) => set_units(app, session, units, path, attr),
+            None => change(app, session, options, path, attr),
         };
         trees::each_if(app, session, &place.path, &attr, options.recursive, work)
     })
@@ -105,6 +146,22 @@ fn change(
     session.fs.set_flags(app.cx, attr.ino, flags).map(drop).map_err(at(session.place(path)))
 }
 
+fn set_units(
+    app: &mut App,
+    session: &Session,
+    units: Units,
+    path: &[u8],
+    attr: &Attr,
+) -> Result<()> {
+    if !matches!(attr.kind, FileType::Regular | FileType::Directory) {
+        return Ok(());
+    }
+    let place = || at(session.place(path));
+    vfs::permission::may_set_flags(app.cx.cred(), attr, attr.flags).map_err(place())?;
+    let old = session.fs.extent_hints(app.cx, attr.ino).map_err(place())?;
+    session.fs.set_extent_hints(app.cx, attr.ino, units.of(old)).map_err(place())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +172,12 @@ mod tests {
         assert_eq!(changed("-i+d", 0x18).expect("known"), 0x48);
         assert_eq!(changed("=", 0x18).expect("known"), 0);
         assert_eq!(changed("=A", 0x18).expect("known"), 0x80);
+        let both = Units { extent: Some(1 << 20), cow: Some(0) };
+        assert_eq!(Units::parse("extsize=1M,cowextsize=0").expect("known"), Some(both));
+        assert_eq!(Units::parse("+i").expect("no unit"), None);
+        for text in ["extsize=x", "extsize=1,i", "cowextsize=8G"] {
+            assert!(Units::parse(text).is_err(), "{text}");
+        }
         for (text, word) in [("i", "begins"), ("+z", "`z`"), ("", "begins")] {
             assert!(changed(text, 0).expect_err("refused").to_string().contains(word));
         }

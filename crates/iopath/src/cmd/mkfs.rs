@@ -30,7 +30,7 @@ mod letters;
 With --size an image file is made, or emptied; without, the target keeps its size. With -d the
 file system is filled, and without --size it gets the size that fits. Such an image takes the
 place of TARGET when it is complete. With SOURCE_DATE_EPOCH set, nothing in it is later, and
-equal sources make equal images.
+equal sources and UUIDs make equal images.
 
 Examples:
   iopath mkfs -t ext4 --size 64M disk.img
@@ -303,6 +303,10 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
     // A file that was just made or emptied reads as zeros.
     recipe.on_zeros(options.size.is_some() && is_file && app.options.offset.is_none());
+    let moment = Moment::of_environment(app)?;
+    if moment.pinned {
+        recipe = recipe.pinned(moment.now);
+    }
     let report = recipe.make(app.cx, &storage.queue).with_context(|| target.to_string())?;
     enter(app, journal.as_ref(), &report)?;
     show(app, &target, &report, None)?;

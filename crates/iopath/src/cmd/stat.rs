@@ -8,7 +8,7 @@ use base::{Errno, Ino};
 use cache::{Iomap, IomapKind};
 use clap::Args;
 use serde_json::json;
-use vfs::{Attr, FileType, ParentName};
+use vfs::{Attr, ExtentHints, FileType, ParentName};
 
 use super::ls::attr_json;
 use crate::app::{App, at};
@@ -63,10 +63,19 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
     let mut xattrs = session.fs.listxattr(app.cx, attr.ino).map_err(at(&place))?;
     xattrs.sort();
     let names = names(app, session, attr.ino).map_err(at(&place))?;
+    let hints = match session.fs.extent_hints(app.cx, attr.ino) {
+        Err(Errno::EOPNOTSUPP) => ExtentHints::default(),
+        found => found.map_err(at(&place))?,
+    };
+    let hints = [("extent_size", hints.extent), ("cow_extent_size", hints.cow)];
+    let hints = hints.into_iter().filter(|hint| hint.1 > 0).collect::<Vec<_>>();
     if app.out.json {
         let mut value = attr_json(&attr);
         if let Some(names) = &names {
             value["names"] = names.iter().map(|name| text::escape(name)).collect();
+        }
+        for &(name, bytes) in &hints {
+            value[name] = json!(bytes);
         }
         value["path"] = json!(text::escape(path));
         if let Some(target) = target {
@@ -85,6 +94,10 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
     let arrow = target.map(|t| format!(" -> {}", text::printable(&t))).unwrap_or_default();
     app.out.line(format!("  Place: {}:{}{arrow}", session.target, text::printable(path)))?;
     let mut lines = describe(&attr);
+    lines.extend(hints.iter().map(|(name, bytes)| match *name {
+        "extent_size" => format!(" Extent size: {bytes}"),
+        _ => format!(" Extent size of copies: {bytes}"),
+    }));
     lines.extend(xattrs.iter().map(|name| format!("  Xattr: {}", text::printable(name))));
     let names = names.unwrap_or_default();
     lines.extend(names.iter().map(|name| format!("   Name: {}", text::printable(name))));

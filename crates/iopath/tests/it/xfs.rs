@@ -145,6 +145,77 @@ fn a_section_another_size_and_another_label() {
     assert!(manifest::diff(&ours, &theirs).is_empty());
 }
 
+/// Goal: `mkfs` takes its time from `SOURCE_DATE_EPOCH` also where nothing is copied, and equal
+/// UUIDs make equal images. Method: ext4 twice; XFS beside mkfs.xfs 7.2 with `DETERMINISTIC_SEED`,
+/// byte by byte without exception.
+#[test]
+fn an_image_has_the_time_of_the_environment() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let uuid = "11111111-2222-3333-4444-555555555555";
+    let epoch = "1700000000";
+    let make = |name: &str, words: &str, epoch: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_iopath"));
+        command.current_dir(bed.path()).env("SOURCE_DATE_EPOCH", epoch);
+        let line = format!("mkfs -q -U {uuid} {words} {name}");
+        command.args(line.split_whitespace()).output().expect("it runs")
+    };
+    let bytes = |name: &str| std::fs::read(bed.path().join(name)).expect("an image");
+    for name in ["one.img", "two.img"] {
+        assert!(make(name, "--size 32M", epoch).status.success(), "{name}");
+    }
+    assert!(bytes("one.img") == bytes("two.img"), "ext4");
+    assert!(make("two.img", "-F --size 32M", "1600000000").status.success());
+    assert!(bytes("one.img") != bytes("two.img"), "another time");
+    let theirs = bed.path().join("theirs.img");
+    std::fs::File::create(&theirs).and_then(|file| file.set_len(320 << 20)).expect("a file");
+    let mut mkfs = newest::command("mkfs.xfs");
+    mkfs.env("SOURCE_DATE_EPOCH", epoch).env("DETERMINISTIC_SEED", "1");
+    mkfs.args(["-q", "-m", &format!("uuid={uuid}")]).arg(&theirs);
+    assert!(mkfs.status().expect("it runs").success());
+    assert!(make("ours.img", "-t xfs --compat 7.2 --size 320M", epoch).status.success());
+    assert!(bytes("ours.img") == bytes("theirs.img"), "xfs");
+    let wrong = make("w.img", "--size 32M", "yesterday");
+    let text = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(!wrong.status.success() && text.contains("not seconds since 1970"), "{text}");
+}
+
+/// Goal: `chattr` sets the units in which XFS gives out space, `stat` shows them, and the kernel
+/// knows them. Method: a directory, a file in it, xfs_db; ext4 and wrong units are refused.
+#[test]
+fn units_of_extents_are_set_and_shown() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    ok_in(place, "mkfs -q -t xfs --size 320M a.img");
+    ok_in(place, "mkdir a.img:/vm");
+    ok_in(place, "chattr extsize=1M,cowextsize=128k a.img:/vm");
+    ok_in(place, "touch a.img:/vm/disk");
+    let shown = ok_in(place, "stat a.img:/vm/disk");
+    assert!(shown.contains("Extent size: 1048576"), "{shown}");
+    assert!(shown.contains("Extent size of copies: 131072"), "{shown}");
+    let document = ok_in(place, "stat --json a.img:/vm/disk");
+    assert!(document.contains("\"cow_extent_size\":131072"), "{document}");
+    ok_in(place, "chattr extsize=0 a.img:/vm/disk");
+    assert!(!ok_in(place, "stat a.img:/vm/disk").contains("Extent size: "), "taken back");
+    let image = place.join("a.img");
+    judge::xfs_repair(&image).expect("xfs_repair finds nothing");
+    let kernel = LoopMount::new(&image, "xfs", "ro,nouuid,norecovery").expect("mounted");
+    let said =
+        judge::run("xfs_io", &[&"-c", &"extsize", &"-c", &"cowextsize", &kernel.path().join("vm")]);
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains("[1048576]") && said.contains("[131072]"), "{said}");
+    drop(kernel);
+    ok_in(place, "mkfs -q --size 32M e.img");
+    for (line, text) in [
+        ("chattr extsize=1000 a.img:/vm", "Invalid argument"),
+        ("chattr extsize=1M e.img:/", "not supported"),
+        ("chattr extsize=all a.img:/vm", "not a size"),
+    ] {
+        let failed = iopath_in(place, line);
+        let found = String::from_utf8_lossy(&failed.stderr).into_owned();
+        assert!(!failed.status.success() && found.contains(text), "{line}: {found}");
+    }
+}
+
 /// Goal: a prototype file gives the tree that mkfs.xfs 7.2 makes of it, and a directory itself.
 /// Method: both images as the kernel shows them; times are those of the making.
 #[test]

@@ -1,5 +1,6 @@
 //! What to make, and the words of `mkfs.xfs` for it.
 
+use base::Timespec;
 use base::errno::Errno;
 use vfs::quota::Kind;
 
@@ -76,6 +77,10 @@ pub struct MkfsOptions {
     pub label: String,
     /// UUID; None for a random one.
     pub uuid: Option<[u8; 16]>,
+    /// The time of all time stamps; None for now.
+    pub now: Option<Timespec>,
+    /// Generation of the first inodes but the root, where they have one; None for a random one.
+    pub generation: Option<u32>,
     /// The device is known to read as zeroes (a new sparse file): nothing needs to be zeroed.
     pub assume_zeroes: bool,
 }
@@ -151,6 +156,8 @@ impl Default for MkfsOptions {
             root: RootDefaults::default(),
             label: String::new(),
             uuid: None,
+            now: None,
+            generation: None,
             assume_zeroes: false,
         }
     }

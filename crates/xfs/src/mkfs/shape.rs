@@ -18,6 +18,8 @@ const AG_MIN: u64 = 16 * MIB;
 const LOG_MIN: u64 = 10 * MIB;
 /// Blocks of the log with which any features have room.
 const LOG_BLOCKS_MIN: u64 = 1280;
+/// The same for blocks of 32 and 64 KiB.
+const LOG_BLOCKS_LARGE: u64 = 1024;
 const LOG_DEFAULT: u64 = 64 * MIB;
 const LOG_MAX: u64 = 2038 * MIB;
 
@@ -261,16 +263,44 @@ fn log_sunit(options: &MkfsOptions) -> Result<u32, MkfsError> {
 }
 
 /// Blocks of a log at the least: what changes at once is counted in blocks. As many as mkfs.xfs 7.2
-/// asks for with large blocks; without parent pointers no fewer than that.
-fn log_blocks_min(options: &MkfsOptions, sunit: u32) -> u64 {
+/// asks for with large blocks, as it was observed.
+fn log_blocks_min(options: &MkfsOptions, group_blocks: u64, sunit: u32) -> u64 {
     match (options.block_size, options.parent) {
         (65536, true) if !options.nrext64 => 1024,
         (65536, true) if sunit > 0 => u64::from(1104 + 36 * (sunit >> 16)),
         (65536, true) => u64::from(1127 + options.inode_size / 1024),
-        (65536, false) => 2376,
-        (32768, false) => 3000,
+        (32768 | 65536, false) => log_blocks_of_old(options, group_blocks, sunit),
         _ => LOG_BLOCKS_MIN,
     }
+}
+
+/// The same without parent pointers. With reverse maps and shared blocks room is kept for as much
+/// as Linux once logged with them: more if the trees of free space and of reference counts can have
+/// two levels.
+fn log_blocks_of_old(options: &MkfsOptions, group_blocks: u64, sunit: u32) -> u64 {
+    let block = u64::from(options.block_size);
+    let two_levels =
+        |kind: Kind, records: u64| records > btree::Shape::of(kind).min(block as usize, 0) as u64;
+    let shared = two_levels(Kind::Refcount, group_blocks);
+    let free = two_levels(Kind::FreeByBlock, group_blocks.div_ceil(2));
+    // Blocks without a stripe unit; a third of them with one in hundredths of a block; what a
+    // larger sector and a stripe unit add to that.
+    let (plain, third, sector, stripe) = match (block, options.rmapbt, options.reflink) {
+        (32768, true, true) if free => (2605, 85_195, 7260, 1800),
+        (32768, true, true) => (2213, 72_157, 7260, 1800),
+        (65536, true, true) if free => (2570, 84_846, 7260, 1800),
+        (65536, true, true) if shared => (2180, 71_829, 7260, 1800),
+        (65536, true, true) => (1984, 65_335, 7260, 1800),
+        (_, false, true) if free => (LOG_BLOCKS_LARGE, 29_550, 0, 1800),
+        (32768, ..) => (2200, 71_700, 17_750, 800),
+        _ => return LOG_BLOCKS_LARGE,
+    };
+    if sunit == 0 {
+        return plain;
+    }
+    let unit = u64::from(sunit) / block;
+    let larger = sector * (u64::from(options.sector_size) - 512) / block;
+    3 * (third + larger + stripe * unit).div_ceil(100).next_multiple_of(unit)
 }
 
 fn log_blocks(
@@ -285,7 +315,7 @@ fn log_blocks(
     // Room for the roots, the free list, and one block more.
     let smallest = groups.size.min(groups.blocks);
     let high = smallest.saturating_sub(u64::from(roots_end) + 4 + 1) / unit * unit;
-    let least = log_blocks_min(options, sunit);
+    let least = log_blocks_min(options, smallest, sunit);
     let low = (LOG_MIN / block).max(least);
     if let Some(bytes) = options.log_device {
         let high = (bytes / block).min(LOG_MAX / block) / unit * unit;
