@@ -171,7 +171,12 @@ pub(crate) fn realtime_inos(cx: &mut Cx, reader: &Reader) -> Result<Vec<Realtime
     let all = groups.map(|group| {
         let rmap = tree(features.rmapbt(), group, "rmap")?;
         let trees = [rmap, tree(features.reflink(), group, "refcount")?];
-        Ok(RealtimeInos { files: [file(group, "bitmap")?, file(group, "summary")?], trees })
+        let files = match geometry.realtime.zoned {
+            // No zone has them.
+            true => [Ino(0); 2],
+            false => [file(group, "bitmap")?, file(group, "summary")?],
+        };
+        Ok(RealtimeInos { files, trees })
     });
     all.collect()
 }

@@ -246,7 +246,7 @@ impl Xfs {
         let beside = Beside { realtime: options.realtime.is_some(), log: options.log.is_some() };
         check_features(&geometry, options.read_only, beside)?;
         recovery::check_log_device(&geometry, options.log.as_ref())?;
-        let realtime = realtime::of_mount(&geometry, &options)?;
+        let realtime = realtime::of_mount(&geometry, queue, &options)?;
         if let Some(device) = &realtime {
             realtime::check_device(cx, device, &geometry)?;
         }

@@ -50,7 +50,7 @@ pub enum Report {
     /// ext2, ext3, ext4.
     Ext(ext4::MkfsReport),
     /// XFS.
-    Xfs(xfs::MkfsReport),
+    Xfs(Box<xfs::MkfsReport>),
 }
 
 impl Report {
@@ -121,7 +121,7 @@ impl Recipe {
                     log: self.log.as_ref().map(|device| &device.0),
                     realtime: self.realtime.as_ref().map(|device| &device.0),
                 };
-                Report::Xfs(xfs::mkfs::mkfs_beside(cx, queue, &devices, options)?)
+                Report::Xfs(Box::new(xfs::mkfs::mkfs_beside(cx, queue, &devices, options)?))
             }
         })
     }

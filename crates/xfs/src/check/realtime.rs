@@ -119,6 +119,9 @@ impl Checker<'_> {
         for (group, inos) in files.iter().enumerate() {
             self.compare_section_trees(group as u32, inos.trees, &mut claims)?;
         }
+        if shape.zoned {
+            return Ok(());
+        }
         for (group, inos) in files.iter().enumerate() {
             match self.realtime_group(group as u32, inos.files)? {
                 Some(runs) => free.extend(runs),
@@ -157,7 +160,7 @@ impl Checker<'_> {
             claims.push((run, Ino(0)));
             list.push(claim);
         }
-        if group == 0 {
+        if group == 0 && shape.super_extents() > 0 {
             let len = unit as u32 * shape.super_extents() as u32;
             list.push(Rmap { start: 0, len, owner: owner::FS, offset: 0 });
         }

@@ -212,8 +212,8 @@ pub const KNOWN: &[Feature] = &[
     row(I, 6, "exchange", ReadWrite),
     row(I, 7, "parent", ReadWrite),
     row(I, 8, "metadir", ReadWrite),
-    row(I, 9, "zoned", Refused),
-    row(I, 10, "zone-gaps", Refused),
+    row(I, 9, "zoned", ReadOnly),
+    row(I, 10, "zone-gaps", ReadOnly),
     row(L, 0, "log-xattrs", ReadWrite),
     row(Set::Field, 0, "v4", ReadOnly),
     row(Set::Field, 1, "realtime", ReadOnly),
@@ -386,12 +386,13 @@ mod tests {
     #[test]
     fn the_most_severe_reason_decides_and_comes_first() {
         assert_eq!(five().access(), (Access::ReadWrite, vec![]));
-        let incompat = Incompat::ZONED | Incompat::METADIR;
+        let incompat = Incompat::NEEDSREPAIR | Incompat::ZONED | Incompat::METADIR;
         let log_incompat = LogIncompat::from_bits_retain(4);
         let (access, reasons) = Features { incompat, log_incompat, ..five() }.access();
         assert_eq!(access, Access::Refused);
-        assert_eq!(reasons[0].name, "zoned");
-        assert_eq!(reasons[1].name, "FEATURE_L2");
+        assert_eq!(reasons[0].name, "needsrepair");
+        assert_eq!(reasons[1].name, "zoned");
+        assert_eq!(reasons[2].name, "FEATURE_L2");
         assert_eq!(Features { realtime: true, ..five() }.access().0, Access::ReadOnly);
         assert_eq!(Features { number: 4, ..five() }.access().1[0].name, "v4");
     }

@@ -23,20 +23,30 @@ use crate::uncached::UncachedInode;
 /// What errors call the first block of a section in groups.
 const WHAT: &str = "realtime superblock";
 
-/// The device of the realtime section, where the file system has one and the mount names it.
+/// The device of the realtime section, where the file system has one and the mount names it; that
+/// of the data, `data`, where it lies there.
 ///
 /// # Errors
 /// The file system has no section; the device is too short.
 pub(super) fn of_mount(
     geometry: &Geometry,
+    data: &Arc<Queue>,
     options: &MountOptions,
 ) -> std::result::Result<Option<Arc<Queue>>, MountError> {
-    let wanted = geometry.realtime.blocks;
-    let Some(BesideDevice(queue)) = options.realtime.clone() else { return Ok(None) };
-    if wanted == 0 {
+    let shape = geometry.realtime;
+    let queue = match (shape.begins > 0, options.realtime.clone()) {
+        (true, Some(_)) => {
+            return Err(MountError::Mode("rtdev of a realtime section on the device of the data"));
+        }
+        (true, None) => data.clone(),
+        (false, Some(BesideDevice(queue))) => queue,
+        (false, None) => return Ok(None),
+    };
+    if shape.blocks == 0 {
         return Err(MountError::Mode("rtdev of a file system without a realtime section"));
     }
     let sectors = queue.info().sectors;
+    let wanted = shape.begins.saturating_add(shape.blocks);
     let wanted = wanted.saturating_mul(geometry.block_sectors());
     if wanted > sectors {
         return Err(MountError::RealtimeSize { sectors, wanted });
@@ -45,6 +55,7 @@ pub(super) fn of_mount(
 }
 
 /// Checks that a device is that of the section: where that is in groups, its first block says so.
+/// Zones have no such block.
 /// May park.
 ///
 /// # Errors
@@ -54,7 +65,7 @@ pub(super) fn check_device(
     queue: &Arc<Queue>,
     geometry: &Geometry,
 ) -> std::result::Result<(), MountError> {
-    if geometry.realtime.groups.is_none() {
+    if geometry.realtime.groups.is_none() || geometry.realtime.zoned {
         return Ok(());
     }
     let block = queue.read(cx, Sector(0), geometry.block_size as usize)?;

@@ -49,3 +49,4 @@ mod thresholds;
 mod v4;
 mod walks;
 mod world;
+mod zoned;

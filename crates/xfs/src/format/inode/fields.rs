@@ -77,7 +77,9 @@ pub fn corrected(raw: &RawInode, ino: Ino, geometry: &Geometry) -> (RawInode, Ve
     if !flags.intersects(Flags::EXTSIZE | Flags::EXTSZINHERIT) {
         must_be!(di_extsize, 0);
     }
-    if !flags2.contains(Flags2::COWEXTSIZE) {
+    // A zone's reverse map counts the blocks in use there.
+    let counts = metadata && geometry.realtime.zoned;
+    if !flags2.contains(Flags2::COWEXTSIZE) && !counts {
         must_be!(di_cowextsize, 0);
     }
     let AgInode { ag, .. } = geometry.ino_split(ino);

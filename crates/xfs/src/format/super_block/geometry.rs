@@ -341,7 +341,7 @@ impl Geometry {
 
     /// Where a block of the realtime section lies on its device.
     pub fn realtime_sector(&self, block: FsBlock) -> Sector {
-        Sector(self.realtime.linear(block) * self.block_sectors())
+        Sector((self.realtime.begins + self.realtime.linear(block)) * self.block_sectors())
     }
 
     /// Where a header of a group lies.

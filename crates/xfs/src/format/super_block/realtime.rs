@@ -25,6 +25,10 @@ pub struct RealtimeShape {
     pub bitmap_blocks: u32,
     /// How it is divided, where it is.
     pub groups: Option<RealtimeGroups>,
+    /// Its groups are zones: what no reverse map knows is free, and nothing else says so.
+    pub zoned: bool,
+    /// The block of the data device where it begins; 0 where it has a device of its own.
+    pub begins: u64,
 }
 
 /// The groups of a realtime section, each with a bitmap of its own. A block number has its group in
@@ -61,7 +65,7 @@ impl RealtimeGroups {
             && shape.extents > all - u64::from(extents)
             && shape.extents == shape.blocks / unit
             && u64::from(count) << block_bits < 1 << 52
-            && raw.sb_rtstart.get() == 0;
+            && (shape.begins == 0 || shape.zoned && shape.begins >= raw.sb_dblocks.get());
         let RealtimeShape { blocks, extents: total, extent_blocks, .. } = *shape;
         let kind = CorruptKind::Realtime { blocks, extents: total, extent_blocks };
         ensure(fits, kind, at)?;
@@ -71,7 +75,11 @@ impl RealtimeGroups {
 
 impl RealtimeShape {
     pub(super) fn new(raw: &RawSuper) -> RealtimeShape {
+        let zoned = Features::new(raw).incompat.contains(Incompat::ZONED);
+        let metadir = Features::new(raw).incompat.contains(Incompat::METADIR);
         RealtimeShape {
+            zoned,
+            begins: if metadir { raw.sb_rtstart.get() } else { 0 },
             blocks: raw.sb_rblocks.get(),
             extent_blocks: raw.sb_rextsize.get(),
             extents: raw.sb_rextents.get(),
@@ -98,7 +106,7 @@ impl RealtimeShape {
 
     /// Extents at the start that hold the section's superblock.
     pub fn super_extents(&self) -> u64 {
-        u64::from(self.groups.is_some())
+        u64::from(self.groups.is_some() && !self.zoned)
     }
 
     /// The first block of an extent, counted from the start of the section.
