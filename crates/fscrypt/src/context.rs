@@ -160,11 +160,23 @@ impl Policy {
         (self.padding.trailing_zeros() as u8 - 2) | iv
     }
 
-    /// Checks that its parts go together, as Linux does.
+    /// Checks that its parts go together, as Linux does: is it one for a new directory?
     ///
     /// # Errors
-    /// [`Error::Modes`], [`Error::Flags`].
+    /// [`Error::Modes`], [`Error::Flags`], [`Error::Vectors`].
     pub fn check(&self) -> Result<(), Error> {
+        self.check_known()?;
+        match self.iv {
+            IvMethod::InoLblk64 | IvMethod::InoLblk32 if self.contents != Mode::Aes256Xts => {
+                Err(Error::Vectors)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that it can be read: what [`Policy::check`] refuses beyond has a meaning, and
+    /// earlier programs have made such directories, which Linux does not open.
+    fn check_known(&self) -> Result<(), Error> {
         let v1 = matches!(self.key, KeyName::Descriptor(_));
         match (self.contents, self.names) {
             (Mode::Aes256Xts, Mode::Aes256Cts)
@@ -240,7 +252,7 @@ impl Context {
             iv,
             data_unit_bits: (unit != 0).then_some(unit),
         };
-        policy.check()?;
+        policy.check_known()?;
         Ok(Context { policy, nonce: array(&bytes[size - NONCE_SIZE..]) })
     }
 
@@ -303,6 +315,15 @@ mod tests {
         assert_eq!(with(0, 1), Error::ContextSize(40));
         assert_eq!(with(1, 7), Error::Modes { contents: 7, names: 4 });
         assert_eq!(with(2, 9), Error::Modes { contents: 1, names: 9 });
+        let adiantum = Policy {
+            contents: Mode::Adiantum,
+            names: Mode::Adiantum,
+            iv: IvMethod::InoLblk32,
+            ..Policy::new([1; 16])
+        };
+        assert_eq!(adiantum.check(), Err(Error::Vectors));
+        let read = Context::parse(&Context { policy: adiantum, nonce: [2; 16] }.emit());
+        assert_eq!(read.map(|context| context.policy), Ok(adiantum));
         assert_eq!(with(3, 0x18), Error::Flags(0x18));
         assert_eq!(with(3, 0x04), Error::Flags(0x04), "a vector of 16 bytes holds no nonce");
         assert_eq!(with(3, 0x40), Error::Flags(0x40));

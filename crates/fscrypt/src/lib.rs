@@ -58,6 +58,12 @@ pub enum Error {
     /// Flags of a policy that are not known, or exclude each other.
     #[error("flags {0:#x} of an encryption policy")]
     Flags(u8),
+    /// Vectors of a file system, with other contents than AES-256-XTS.
+    #[error(
+        "initialization vectors IV_INO_LBLK_64 and IV_INO_LBLK_32 go with AES-256-XTS only, as in \
+         Linux"
+    )]
+    Vectors,
     /// A size of data units that this file system cannot have.
     #[error("data units of 2^{log2} bytes; they have 2^9 to 2^{max}")]
     DataUnit {

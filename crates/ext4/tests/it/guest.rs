@@ -13,14 +13,14 @@ use ext4::format::InodeFlags;
 use ext4::format::casefold::Encoding;
 use ext4::format::verity::{HashAlg, VerityParams};
 use ext4::{Ext4, MkfsOptions};
-use fscrypt::Policy;
+use fscrypt::{IvMethod, Mode, Policy};
 use rt::Cx;
 use sha2::{Digest, Sha256};
 use testkit::guest;
-use vfs::{FileSystem, FileType};
+use vfs::{FileSystem, FileType, NewNode};
 
 /// Each is one disk of the guest.
-const CELLS: [Cell; 9] = [
+const CELLS: [Cell; 11] = [
     Cell::new("ext4", 4096).features("casefold,encrypt,verity,inline_data"),
     Cell::new("ext4", 1024).features("casefold,orphan_file"),
     Cell::new("ext4", 1024).features("verity,fast_commit"),
@@ -30,10 +30,37 @@ const CELLS: [Cell; 9] = [
     Cell::new("ext4", 16384),
     Cell::new("ext4", 32768),
     Cell::new("ext4", 65536).features("verity,casefold"),
+    Cell::new("ext4", 4096).features("encrypt,stable_inodes"),
+    Cell::new("ext4", 1024).features("encrypt,stable_inodes"),
 ];
 
+/// The policies of the disks with `stable_inodes`, beside those that the kernel of this machine
+/// judges: its kernel has no HCTR2.
+fn policies() -> Vec<(String, Policy)> {
+    let usual = Policy::new(key().identifier());
+    let adiantum = Policy { contents: Mode::Adiantum, names: Mode::Adiantum, ..usual };
+    let essiv = Policy { contents: Mode::Aes128Cbc, names: Mode::Aes128Cts, ..usual };
+    let ivs = [
+        ("file", IvMethod::PerFileKey),
+        ("direct", IvMethod::DirectKey),
+        ("64", IvMethod::InoLblk64),
+        ("32", IvMethod::InoLblk32),
+    ];
+    let mut list = Vec::new();
+    for (name, policy) in [("xts", usual), ("adiantum", adiantum), ("essiv", essiv)] {
+        for (iv_name, iv) in ivs {
+            list.push((format!("{name}-{iv_name}"), Policy { iv, padding: 4, ..policy }));
+        }
+        let units = Policy { data_unit_bits: Some(9), ..policy };
+        list.push((format!("{name}-units"), units));
+    }
+    list.retain(|(_, policy)| policy.check().is_ok());
+    list
+}
+
 /// What the guest does with each disk.
-const JOB: &str = "modprobe -q ext4; for m in xts cts cbc aes aesni_intel; do modprobe -q $m; done
+const JOB: &str = "modprobe -q ext4
+for m in xts cts cbc essiv adiantum aes aesni_intel; do modprobe -q $m; done
 sums() { find . -type f | xargs sha256sum | sed \"s/^/$1 $n /;s/  / /\"; }
 for d in /dev/vd?; do
   n=${d#/dev/vd}
@@ -46,6 +73,12 @@ for d in /dev/vd?; do
   [ -d Fold ] && cat Fold/GRÖSSE-17 && mv Fold/grösse-18 Fold/Neu && rm Fold/GRÖSSE-19
   [ -d Fold ] && mkdir Fold/Unten && echo u >Fold/unten/Ä
   [ -d Secret ] && cat secret/GRÖSSE-17 && rm Secret/GRÖSSE-19 && echo u >Secret/Ä
+  for c in Cipher/*; do
+    [ -e $c ] || continue
+    echo LINK $n $c $(readlink $c/link)
+    cp many/name-7 $c/a-name-of-the-kernel; echo more >>$c/grows; mv $c/moves $c/moved
+    rm $c/name-200-*; ln -s of-the-kernel $c/new
+  done
   rm many/name-3*; mkdir many/kernel
   i=0; while [ $i -lt 200 ]; do
     echo kernel $i >many/kernel/a-name-that-is-long-enough-$i; i=$((i+1)); done
@@ -82,7 +115,7 @@ fn fill(cx: &mut Cx, fs: &Ext4, cell: &Cell) -> BTreeMap<String, String> {
     if has("casefold") {
         folding.push(mkdir(cx, fs, root, "Fold"));
     }
-    if has("encrypt") {
+    if has("encrypt") && !has("stable_inodes") {
         let dir = mkdir(cx, fs, root, "Secret");
         fs.encrypt_directory(cx, dir, Policy::new(key().identifier())).expect("a policy");
         folding.push(dir);
@@ -92,6 +125,21 @@ fn fill(cx: &mut Cx, fs: &Ext4, cell: &Cell) -> BTreeMap<String, String> {
         assert_ne!(flags & InodeFlags::CASEFOLD.bits(), 0);
         for n in 0..300 {
             put(cx, fs, dir, &format!("Größe-{n}"), format!("{n}\n").as_bytes());
+        }
+    }
+    if has("stable_inodes") {
+        let top = mkdir(cx, fs, root, "Cipher");
+        for (name, policy) in policies() {
+            let dir = mkdir(cx, fs, top, &name);
+            fs.encrypt_directory(cx, dir, policy).expect(&name);
+            for len in [10, 15, 16, 17, 33, 200, 255] {
+                let name = format!("name-{len}-{:n<255}", "");
+                put(cx, fs, dir, &name[..len], &content(len as u64, 70_000));
+            }
+            put(cx, fs, dir, "grows", &content(4, 1000));
+            put(cx, fs, dir, "moves", &content(5, 5000));
+            let target = format!("target-of-{name}");
+            fs.create(cx, dir, b"link", &NewNode::symlink(target.as_bytes())).expect("a link");
         }
     }
     // The kernel's pages, and its trees, have at most 4 KiB.
@@ -125,7 +173,7 @@ fn sums(cx: &mut Cx, fs: &Ext4, dir: Ino, path: &str, found: &mut BTreeMap<Strin
         let path = format!("{path}/{name}");
         if attr.kind == FileType::Directory {
             sums(cx, fs, attr.ino, &path, found);
-        } else {
+        } else if attr.kind == FileType::Regular {
             let mut bytes = vec![0; attr.size as usize];
             let read = fs.read(cx, attr.ino, 0, &mut bytes).expect("read");
             assert_eq!(read, bytes.len(), "{path}");
@@ -146,6 +194,19 @@ fn said(text: &str, who: &str, disk: char) -> BTreeMap<String, String> {
     let lines = text.lines().filter_map(|line| line.strip_prefix(&prefix));
     let pairs = lines.filter_map(|line| line.split_once(' '));
     pairs.map(|(sum, path)| (path.to_owned(), sum.to_owned())).collect()
+}
+
+/// The links that the kernel has made in encrypted directories.
+fn kernel_links(cx: &mut Cx, fs: &Ext4, cell: &Cell) {
+    if !cell.features.contains("stable_inodes") {
+        return;
+    }
+    let top = fs.lookup(cx, fs.root(), b"Cipher").expect("there").ino;
+    for (name, _) in policies() {
+        let dir = fs.lookup(cx, top, name.as_bytes()).expect("there").ino;
+        let link = fs.lookup(cx, dir, b"new").expect(&name).ino;
+        assert_eq!(fs.readlink(cx, link).expect(&name), b"of-the-kernel", "{name}");
+    }
 }
 
 fn fresh(cx: &mut Cx, cell: &Cell) -> Arc<MemoryDevice> {
@@ -200,12 +261,19 @@ fn a_kernel_in_a_guest_reads_and_changes_what_we_wrote() {
         }
         assert!(!text.contains(&format!("CHANGED {letter}")), "{cell:?}: a file with verity");
         assert!(text.contains(&format!("FSCK {letter} 0")), "{cell:?}: {text}");
+        if cell.features.contains("stable_inodes") {
+            for (name, _) in policies() {
+                let link = format!("LINK {letter} Cipher/{name} target-of-{name}");
+                assert!(text.contains(&link), "{cell:?}, {link}: {text}");
+            }
+        }
         let theirs = said(&text, "KERNEL", letter);
         assert!(theirs.len() > 700, "{cell:?}: {} files", theirs.len());
         let device = Arc::new(testkit::image::load(disk));
         rt::testing::world(|cx| {
             let fs = mount_with(cx, &device, &[key()]);
             assert_eq!(all_sums(cx, &fs), theirs, "{cell:?}: we read what the kernel wrote");
+            kernel_links(cx, &fs, cell);
             fs.unmount(cx).expect("unmount");
             checked(cx, &device, &format!("{cell:?}"));
         });
