@@ -139,7 +139,7 @@ struct Reading {
 impl Checker<'_> {
     /// What the names of a directory are.
     pub fn names(&self, dir: usize) -> Names {
-        Names::of(self.is_encrypted(self.dirs[dir].ino), self.dirs[dir].folds)
+        self.g.names_of(Names::of(self.is_encrypted(self.dirs[dir].ino), self.dirs[dir].folds))
     }
 
     /// Goes over all directories.

@@ -15,8 +15,9 @@ use crate::format::group_desc;
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR};
 use crate::format::{At, CorruptKind, Features, Geometry, GroupDesc, GroupFlags, RawSuper};
 
-/// Features that mounts may only read, and whose file systems are checked.
-const READABLE: &[&str] = &["read-only", "shared_blocks"];
+/// Features that mounts may only read, or whose directories are not made anew, and whose file
+/// systems are checked.
+const READABLE: &[&str] = &["read-only", "shared_blocks", "dirdata"];
 
 /// Reads and checks the superblock. None where it is so wrong that nothing can follow.
 ///
@@ -99,6 +100,10 @@ fn understood(features: &Features, findings: &mut Findings) -> bool {
         return true;
     }
     let mut sound = true;
+    if let Some(pair) = features.unknown_pair() {
+        findings.add(Rule::SuperFeature, At::Super(0), pair);
+        sound = false;
+    }
     for reason in reasons.iter().filter(|reason| !READABLE.contains(&reason.name.as_str())) {
         findings.add(Rule::SuperFeature, At::Super(0), reason.to_string());
         sound = false;

@@ -22,7 +22,7 @@ mod hashed;
 mod in_inode;
 mod key;
 
-pub use data::{behind, put_behind};
+pub use data::{behind, data_behind_dots, put_behind};
 use hashed::HASHES_LEN;
 pub use hashed::{Names, set_hash};
 pub use in_inode::{

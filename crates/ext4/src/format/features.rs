@@ -278,6 +278,14 @@ impl Features {
         }
     }
 
+    /// Features that are known alone and not together: where data lie beside such names nobody
+    /// says.
+    pub fn unknown_pair(&self) -> Option<&'static str> {
+        let others = Incompat::ENCRYPT | Incompat::CASEFOLD | Incompat::INLINE_DATA;
+        let both = self.incompat.contains(Incompat::DIRDATA) && self.incompat.intersects(others);
+        both.then_some("dirdata beside encrypt, casefold or inline_data")
+    }
+
     /// Whether metadata carry CRC-32C checksums.
     pub fn metadata_csum(&self) -> bool {
         self.ro_compat.contains(RoCompat::METADATA_CSUM)

@@ -124,10 +124,10 @@ fn parse_super(bytes: &[u8], queue: &Queue) -> Result<(RawSuper, Geometry), Moun
 
 /// Whether the features allow the mount.
 pub(crate) fn check_features(geometry: &Geometry, read_only: bool) -> Result<(), MountError> {
-    check_dirdata(geometry)?;
+    check_pair(geometry)?;
     let (access, reasons) = geometry.features.access();
     let wanted = if read_only { Access::ReadOnly } else { Access::ReadWrite };
-    // Names of such directories are written; what checks and rebuilds them refuses the feature.
+    // Names of such directories are written; what rebuilds them refuses the feature.
     match reasons.into_iter().find(|reason| reason.name != "dirdata") {
         Some(reason) if access < wanted => Err(reason.into()),
         _ if geometry.hurd && !read_only => Err(MountError::Hurd),
@@ -135,13 +135,8 @@ pub(crate) fn check_features(geometry: &Geometry, read_only: bool) -> Result<(),
     }
 }
 
-/// Where data lie beside the names of these features nobody says.
-fn check_dirdata(geometry: &Geometry) -> Result<(), MountError> {
-    let others = Incompat::ENCRYPT | Incompat::CASEFOLD | Incompat::INLINE_DATA;
-    match geometry.dirdata() && geometry.features.incompat.intersects(others) {
-        true => Err(MountError::Mode("dirdata beside encrypt, casefold or inline_data")),
-        false => Ok(()),
-    }
+fn check_pair(geometry: &Geometry) -> Result<(), MountError> {
+    geometry.features.unknown_pair().map_or(Ok(()), |pair| Err(MountError::Mode(pair)))
 }
 
 /// What looks damaged may be the work of a feature that forbids reading, such as a journal

@@ -59,6 +59,13 @@ pub(super) fn data_len(block: &[u8], at: usize, header: Header) -> usize {
     next.min(block.len()).saturating_sub(start)
 }
 
+/// Have the first two entries of a directory data behind their names?
+pub fn data_behind_dots(block: &[u8]) -> bool {
+    [0, HEADER_LEN + 4]
+        .iter()
+        .any(|&at| Header::read(block, at).is_some_and(|header| header.file_type & FOLLOW != 0))
+}
+
 /// What lies behind the name of the entry at `offset`, which says with its first byte what it is;
 /// empty without data.
 pub fn behind(block: &[u8], layout: DirLayout, offset: u32) -> Vec<u8> {
