@@ -143,6 +143,9 @@ impl HostImage {
                     run(Command::new("umount").arg("--lazy").arg(&dir));
                 Refusal::State(format!("the check has left its tree in use: {refusal}"))
             })?;
+            // What the check wrote is in the file only then.
+            let released = device::wait_for_loop(&self.path, TRIES * PAUSE);
+            released.map_err(|error| Refusal::host("umount", error))?;
             done
         });
         let _stays_where_it_is_mounted = std::fs::remove_dir(&dir);

@@ -15,6 +15,8 @@ mod options;
 #[cfg(all(target_os = "linux", feature = "io-uring"))]
 mod uring;
 
+#[cfg(target_os = "linux")]
+pub use claim::wait_for_loop;
 #[cfg(not(target_os = "linux"))]
 pub use elsewhere::{FileDevice, create, create_with, open, open_part, open_unlocked};
 #[cfg(target_os = "linux")]

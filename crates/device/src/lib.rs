@@ -28,6 +28,8 @@ pub mod stripe;
 pub use fault::{Fault, FaultDevice, Rule};
 #[cfg(all(target_os = "linux", feature = "io-uring"))]
 pub use host::UringDevice;
+#[cfg(target_os = "linux")]
+pub use host::wait_for_loop;
 pub use host::{
     Engine, FileDevice, OpenError, OpenOptions, create, create_with, open, open_part, open_unlocked,
 };

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use device::MemoryDevice;
 
@@ -157,6 +158,7 @@ pub fn debugfs(image: &Path, write: bool, commands: &str) -> String {
 
 /// A mount by the kernel through a loop device; unmounted on drop.
 pub struct LoopMount {
+    image: PathBuf,
     dir: Option<tempfile::TempDir>,
 }
 
@@ -181,7 +183,7 @@ impl LoopMount {
                 "(needs root and loop devices)"
             ));
         }
-        Ok(LoopMount { dir: Some(dir) })
+        Ok(LoopMount { image: image.to_owned(), dir: Some(dir) })
     }
 
     /// Where it is mounted.
@@ -207,13 +209,21 @@ impl Drop for LoopMount {
             // Removing the directory would remove what is in the image.
             let _kept = dir.keep();
             eprintln!("umount failed: {}", String::from_utf8_lossy(&output.stderr));
+            return;
+        }
+        // Tests in mount namespaces of their own begin with copies of all mounts.
+        if let Err(error) = device::wait_for_loop(&self.image, RELEASED_WITHIN) {
+            eprintln!("{error}");
         }
     }
 }
 
+/// How long another test may keep a copy of a mount.
+const RELEASED_WITHIN: Duration = Duration::from_secs(60);
+
 #[allow(clippy::disallowed_methods, reason = "it waits for processes outside of every world")]
 fn wait_a_moment() {
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::sleep(Duration::from_millis(50));
 }
 
 /// The manifest of an image as the kernel's read-only mount shows it.
@@ -228,6 +238,27 @@ pub fn kernel_manifest(image: &Path, kind: &str) -> Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// After an unmount the image was still mounted in the mount namespace of another test: what
+    /// was written was not in it, and XFS refused the next mount for its UUID.
+    #[test]
+    fn an_image_is_released_by_the_unmount() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("a.img");
+        mke2fs(&image, 4 << 20, &["-t", "ext4"]);
+        let mount = LoopMount::new(&image, "ext4", "rw").unwrap();
+        let began = dir.path().join("began");
+        let script = format!("touch {}; sleep 1", began.display());
+        let mut other = Command::new("unshare").args(["-m", "sh", "-c", &script]).spawn().unwrap();
+        while !began.exists() {
+            wait_a_moment();
+        }
+        fs::write(mount.path().join("x"), [7; 100_000]).unwrap();
+        drop(mount);
+        e2fsck(&image).unwrap();
+        assert!(debugfs(&image, false, "stat x\n").contains("Size: 100000"));
+        other.wait().unwrap();
+    }
 
     /// A good image passes, and one with a wrong link count does not.
     #[test]

@@ -15,10 +15,12 @@
 
 use super::options::OpenError;
 use std::fs::{self, File, Metadata};
+use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// What QEMU's users of a file do with it.
 const QEMU_DOES: Range<u64> = 100..104;
@@ -233,6 +235,28 @@ pub(super) fn refuse_loop(path: &Path, meta: &Metadata, write: bool) -> Result<(
     let mounted = mounts_of(&name).map(|at| format!(", mounted on {at}")).unwrap_or_default();
     let by = format!("it is the backing file of /dev/{name}{mounted}");
     Err(OpenError::Busy { path: path.to_owned(), by })
+}
+
+/// Waits until no loop device has the file as its backing file: after umount(8) a copy of the
+/// mount in another mount namespace (a container that began meanwhile) may still hold it, and what
+/// was written to it is not yet in the file. Blocks for `limit` at most.
+///
+/// # Errors
+/// The loop device that still has it; the file is not there.
+#[allow(clippy::disallowed_methods, reason = "other processes end in the host's time")]
+pub fn wait_for_loop(path: &Path, limit: Duration) -> io::Result<()> {
+    let meta = fs::metadata(path)?;
+    let begin = Instant::now();
+    while let Some((name, _)) = loop_of(&meta) {
+        if begin.elapsed() > limit {
+            let what = "(a copy of a mount in another mount namespace?)";
+            let file = path.display();
+            let why = format!("{file}: it is still the backing file of /dev/{name} {what}");
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
 
 /// The loop device whose backing file this is, and whether it is attached read-only.

@@ -57,7 +57,7 @@ pub fn assert_clean(image: &Path) {
 }
 
 /// A mount by the kernel; unmounted on drop.
-pub struct LoopMount(tempfile::TempDir);
+pub struct LoopMount(tempfile::TempDir, PathBuf);
 
 impl LoopMount {
     /// Mounts the image with these options.
@@ -65,7 +65,7 @@ impl LoopMount {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let options = format!("loop,{options}");
         run_ok("mount", &[&"-t", &"ext4", &"-o", &options, &image, &dir.path()]);
-        LoopMount(dir)
+        LoopMount(dir, image.to_owned())
     }
 
     /// Where it is mounted.
@@ -81,6 +81,11 @@ impl Drop for LoopMount {
             // Removing the directory would remove what is in the image.
             self.0.disable_cleanup(true);
             eprintln!("umount of {} failed", self.0.path().display());
+            return;
+        }
+        // Tests in mount namespaces of their own begin with copies of all mounts.
+        if let Err(error) = device::wait_for_loop(&self.1, std::time::Duration::from_secs(60)) {
+            eprintln!("{error}");
         }
     }
 }
