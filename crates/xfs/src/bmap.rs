@@ -27,7 +27,7 @@ use crate::format::btree::{MapRoot, Node};
 use crate::format::extent::{self, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
 pub(crate) use crate::format::inode::Which;
-use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind};
+use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind, u64_at};
 pub(crate) use forks::Forks;
 
 /// A fork in memory.
@@ -184,8 +184,8 @@ impl Fork {
 }
 
 impl Reader {
-    /// Reads the extents of a fork, sorted and checked. `visit` sees each block of a btree. May
-    /// wait for the device.
+    /// Reads the extents of a fork, sorted and checked. `visit` sees the parts of a btree. May wait
+    /// for the device.
     ///
     /// # Errors
     /// The first check that fails; the device failed.
@@ -194,7 +194,7 @@ impl Reader {
         cx: &mut Cx,
         ino: Ino,
         fork: &Fork,
-        visit: &mut dyn FnMut(FsBlock),
+        visit: &mut dyn FnMut(MapPart),
     ) -> Result<Vec<Extent>, Fault> {
         let at = At::Inode(ino);
         let mut out = Collector {
@@ -218,7 +218,8 @@ impl Reader {
                 for index in 0..root.len() {
                     let (block, level) = (root.pointer(index), root.level - 1);
                     let mut walk = Walk { ino, left: &mut left, visit };
-                    self.walk(cx, FsBlock(block), level, &mut walk, &mut out)?;
+                    let first = self.walk(cx, FsBlock(block), level, &mut walk, &mut out)?;
+                    walk.compare(root.key(index), first, at);
                 }
             }
         }
@@ -229,7 +230,7 @@ impl Reader {
         Ok(out.extents)
     }
 
-    /// Reads the subtree below `block`.
+    /// Reads the subtree below `block`; answers the first file block that it says it has.
     fn walk(
         &self,
         cx: &mut Cx,
@@ -237,7 +238,7 @@ impl Reader {
         level: u16,
         walk: &mut Walk<'_>,
         out: &mut Collector<'_>,
-    ) -> Result<(), Fault> {
+    ) -> Result<Option<u64>, Fault> {
         let (ino, what) = (walk.ino, Kind::Bmap.name());
         let at = At::Block(self.geometry.sector(block).0);
         if !self.geometry.extent_valid(block, 1) {
@@ -248,7 +249,7 @@ impl Reader {
             .left
             .checked_sub(1)
             .ok_or_else(|| CorruptKind::BtreeLoop { what }.at(At::Inode(ino)))?;
-        (walk.visit)(block);
+        (walk.visit)(MapPart::Block(block));
         let want = ReadRequest { kinds: &[Kind::Bmap], owner: Some(ino.0), at };
         let (_, data) = self.read(cx, &[(block, 1)], &want)?;
         let node = Node::parse_trusted(Kind::Bmap, &data, Some(level), at)?;
@@ -256,13 +257,22 @@ impl Reader {
             for index in 0..node.len() {
                 out.push(Extent::read(node.record(index)), at)?;
             }
-            return Ok(());
+            return Ok((!node.is_empty()).then(|| Extent::read(node.record(0)).offset));
         }
         for index in 0..node.len() {
-            self.walk(cx, FsBlock(node.pointer(index)), level - 1, walk, out)?;
+            let first = self.walk(cx, FsBlock(node.pointer(index)), level - 1, walk, out)?;
+            walk.compare(u64_at(node.key(index), 0), first, at);
         }
-        Ok(())
+        Ok((!node.is_empty()).then(|| u64_at(node.key(0), 0)))
     }
+}
+
+/// A part of the btree of a fork, as it is met.
+pub enum MapPart {
+    /// A block of it.
+    Block(FsBlock),
+    /// A key that is not that of its child. Reading needs none.
+    WrongKey(Corrupt),
 }
 
 /// One walk over a tree.
@@ -270,7 +280,16 @@ struct Walk<'a> {
     ino: Ino,
     /// Blocks that may still come: a tree has no more than the file system.
     left: &'a mut u64,
-    visit: &'a mut dyn FnMut(FsBlock),
+    visit: &'a mut dyn FnMut(MapPart),
+}
+
+impl Walk<'_> {
+    fn compare(&mut self, key: u64, child: Option<u64>, at: At) {
+        if let Some(child) = child.filter(|&child| child != key) {
+            let what = Kind::Bmap.name();
+            (self.visit)(MapPart::WrongKey(CorruptKind::MapKey { what, key, child }.at(at)));
+        }
+    }
 }
 
 #[cfg(test)]

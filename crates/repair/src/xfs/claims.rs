@@ -92,15 +92,17 @@ impl Fs<'_> {
         let mut wrong = Vec::new();
         for (&ino, inode) in &mut self.inodes {
             for which in Which::BOTH {
-                if let Some(detail) = inode.fork(which).wrong.clone() {
+                let fork = inode.fork(which);
+                let whole = fork.wrong.is_none();
+                if let Some(detail) = fork.flaw().cloned() {
                     inode.renew(which);
-                    wrong.push((At::Inode(Ino(ino)), detail));
+                    wrong.push((At::Inode(Ino(ino)), detail, whole));
                 }
             }
         }
-        for (at, detail) in wrong {
+        for (at, detail, whole) in wrong {
             let action = "write its map anew";
-            self.note(match known {
+            self.note(match known || whole {
                 true => safe(Rule::InodeExtents, at, detail, action),
                 false => lossy(Rule::InodeExtents, at, detail, action, "what cannot be read of it"),
             });

@@ -35,12 +35,19 @@ pub struct Fork {
     pub tree: Vec<FsBlock>,
     /// What is wrong with it.
     pub wrong: Option<String>,
+    /// A key of its block map that is not that of its child. Nothing lacks for it.
+    pub wrong_key: Option<String>,
 }
 
 impl Fork {
     /// What it maps, wherever that lies.
     pub fn mapped(&self) -> &Vec<Extent> {
         self.section.as_ref().unwrap_or(&self.extents)
+    }
+
+    /// What is wrong with it or with its block map.
+    pub fn flaw(&self) -> Option<&String> {
+        self.wrong.as_ref().or(self.wrong_key.as_ref())
     }
 
     /// Blocks, those of the block map included.
@@ -166,9 +173,9 @@ impl Fs<'_> {
             }
         };
         let mut seen = BTreeSet::new();
-        let mut todo: Vec<(u64, u16)> =
-            (0..root.len()).rev().map(|index| (root.pointer(index), root.level - 1)).collect();
-        while let Some((block, level)) = todo.pop() {
+        let of_root = |index| (root.pointer(index), root.level - 1, root.key(index));
+        let mut todo: Vec<(u64, u16, u64)> = (0..root.len()).rev().map(of_root).collect();
+        while let Some((block, level, key)) = todo.pop() {
             let number = FsBlock(block);
             if !self.g.extent_valid(number, 1) || !seen.insert(block) {
                 fork.wrong = Some(format!("block {block} of the block map cannot be"));
@@ -182,12 +189,21 @@ impl Fs<'_> {
                 continue;
             };
             fork.tree.push(number);
-            if level == 0 {
+            let first = if level == 0 {
                 let list: Vec<Extent> =
                     (0..node.len()).map(|index| Extent::read(node.record(index))).collect();
+                let first = list.first().map(|extent| extent.offset);
                 list.into_iter().for_each(|extent| fork.take(self, extent, at));
+                first
             } else {
-                todo.extend((0..node.len()).rev().map(|index| (node.pointer(index), level - 1)));
+                let key =
+                    |index| u64::from_be_bytes(node.key(index).try_into().expect("eight bytes"));
+                let child = |index| (node.pointer(index), level - 1, key(index));
+                todo.extend((0..node.len()).rev().map(child));
+                (!node.is_empty()).then(|| key(0))
+            };
+            if let Some(first) = first.filter(|&first| first != key) {
+                fork.wrong_key = Some(format!("key {key} of the block map should be {first}"));
             }
         }
         Ok(())

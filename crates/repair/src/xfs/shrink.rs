@@ -185,7 +185,7 @@ fn read(fs: &mut Fs<'_>) -> Result<(), EditError> {
     sound(fs)?;
     for (ino, inode) in &fs.inodes {
         for which in Which::BOTH {
-            if let Some(wrong) = &inode.fork(which).wrong {
+            if let Some(wrong) = inode.fork(which).flaw() {
                 return refuse(format!("inode {ino}: {wrong}: check it, and repair it first"));
             }
         }

@@ -156,12 +156,12 @@ impl Fs<'_> {
             Which::Data => {
                 (inode.core.format, inode.core.extents) = (format, list.len() as u64);
                 inode.data.tree = tree;
-                inode.data.wrong = None;
+                (inode.data.wrong, inode.data.wrong_key) = (None, None);
             }
             Which::Attr => {
                 (inode.core.attr_format, inode.core.attr_extents) = (format, list.len() as u32);
                 inode.attr.tree = tree;
-                inode.attr.wrong = None;
+                (inode.attr.wrong, inode.attr.wrong_key) = (None, None);
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use block::DeviceError;
 
 use super::records::Known;
 use super::{Checker, Rule};
-use crate::bmap::{Fork, Forks, Which, runs};
+use crate::bmap::{Fork, Forks, MapPart, Which, runs};
 use crate::buf::meta::ReadRequest;
 use crate::format::extent::Extent;
 use crate::format::inode::{Flags2, ForkFormat, InodeCore, MetadataType, RawInode, corrected};
@@ -136,12 +136,16 @@ impl Checker<'_> {
         fork: &Fork,
         blocks: &mut u64,
     ) -> Result<Option<Vec<Extent>>, DeviceError> {
-        let mut tree = Vec::new();
+        let (mut tree, mut keys) = (Vec::new(), Vec::new());
         if fork.format == ForkFormat::MetaBtree {
             return self.section_tree(subject, fork, blocks);
         }
-        let read =
-            self.reader.read_extents(self.cx, subject.ino, fork, &mut |block| tree.push(block));
+        let mut visit = |part| match part {
+            MapPart::Block(block) => tree.push(block),
+            MapPart::WrongKey(key) => keys.push(key),
+        };
+        let read = self.reader.read_extents(self.cx, subject.ino, fork, &mut visit);
+        keys.iter().for_each(|key| self.findings.corrupt(key));
         let flag = if which == Which::Attr { RMAP_ATTR_FORK } else { 0 };
         for &block in &tree {
             self.claim_blocks(subject.ino, block, 1, flag | RMAP_BMBT);

@@ -139,7 +139,7 @@ impl Rule {
             | K::BtreeRootLevel(_)
             | K::BtreePointer { .. }
             | K::BtreeLoop { .. } => Rule::BtreeBlock,
-            K::BtreeOrder { .. } | K::BtreeParentKey { .. } => Rule::BtreeOrder,
+            K::BtreeOrder { .. } | K::MapKey { .. } => Rule::BtreeOrder,
             K::FreeExtent { .. } => Rule::FreeExtent,
             K::InodeChunk { .. } => Rule::InodeChunk,
             K::ExtentEmpty { .. }

@@ -162,8 +162,6 @@ pub enum CorruptKind {
     BtreePointer { what: &'static str, index: u32, block: u64 },
     #[error("{what}: entry {index} is not behind the one before")]
     BtreeOrder { what: &'static str, index: u32 },
-    #[error("{what}: block begins with another key than its parent says")]
-    BtreeParentKey { what: &'static str },
     #[error("{what}: more blocks than the file system has")]
     BtreeLoop { what: &'static str },
     #[error("free extent {start}+{len} leaves the group")]
@@ -180,6 +178,8 @@ pub enum CorruptKind {
     ExtentOffset { offset: u64, count: u32 },
     #[error("extent at file block {offset} overlaps the one before, which ends at {end}")]
     ExtentOrder { offset: u64, end: u64 },
+    #[error("{what}: key {key} should be {child}, the first file block of its child")]
+    MapKey { what: &'static str, key: u64, child: u64 },
     #[error("{found} extents should be {expected}")]
     ExtentCount { found: u64, expected: u64 },
 

@@ -159,6 +159,8 @@ fn inode_defects(ino: &dyn Fn(&str) -> u64) -> Vec<Defect> {
         ("extents", of("file-4096", "core.nextents 0"), Rule::InodeBlocks),
         ("place of data", of("file-4096", "u3.bmx[0].startblock 3"), Rule::DoubleUse),
         ("format", of("file-4096", "core.format 1"), Rule::Inode),
+        ("size of a FIFO", of("fifo", "core.size 9"), Rule::Inode),
+        ("key of a root", of("fragmented", "u3.bmbt.keys[1].startoff 5"), Rule::BtreeOrder),
         ("small directory", of("dir-of-3", "core.size 9"), Rule::DirectoryEntry),
         (
             "name's inode",

@@ -61,6 +61,9 @@ pub fn corrected(raw: &RawInode, ino: Ino, geometry: &Geometry) -> (RawInode, Ve
             must_be!(di_onlink, MetadataType::Directory as u16);
         }
     }
+    if !matches!(kind, DIRECTORY | REGULAR | SYMLINK) {
+        must_be!(di_size, 0);
+    }
     must_be!(di_flags, flags.bits());
     must_be!(di_flags2, flags2.bits());
     if !metadata {
@@ -105,6 +108,7 @@ pub fn corrected(raw: &RawInode, ino: Ino, geometry: &Geometry) -> (RawInode, Ve
 const TYPE: u16 = 0xf000;
 const DIRECTORY: u16 = 0x4000;
 const REGULAR: u16 = 0x8000;
+const SYMLINK: u16 = 0xa000;
 
 /// Flags of directories only.
 const OF_DIRECTORIES: Flags =
