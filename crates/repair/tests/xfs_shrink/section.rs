@@ -219,3 +219,44 @@ fn a_cut_beside_a_section_is_finished_or_undone() {
     });
     assert!(kinds.iter().all(|&count| count > 0), "both sides of the first write: {kinds:?}");
 }
+
+/// What the guest does: disks of before, then those of after, the data first.
+const JOB: &str = "modprobe xfs; mkdir -p /old /new
+tree() { cd $1; find . -print0 | sort -z | xargs -0 stat -c '%n %f %h %u %g %s %Y'
+  find . -type f -print0 | sort -z | xargs -0 sha256sum; cd /; }
+mount -t xfs -o ro,nouuid,rtdev=/dev/vdb /dev/vda /old || echo REFUSED before
+mount -t xfs -o nouuid,rtdev=/dev/vdd /dev/vdc /new || echo REFUSED after
+tree /old >/tmp/old; tree /new >/tmp/new
+cmp -s /tmp/old /tmp/new && echo SAME $(wc -l </tmp/new)
+for d in 0 1 2 3; do rm /new/section/dir$d/file1
+  head -c 300000 /dev/urandom >/new/section/dir$d/kernel
+  dd if=/dev/urandom of=/new/section/dir$d/other bs=4096 seek=3 count=5 conv=notrunc; done
+umount /old; umount /new && echo WRITTEN
+";
+
+/// Goal: a kernel that knows sections in groups reads what it had before, and writes to it. With
+/// `IOPATH_GUEST` set.
+#[test]
+fn a_kernel_in_a_guest_takes_a_smaller_data_part_beside_its_section() {
+    if !testkit::guest::is_there() {
+        return;
+    }
+    let mut image = Image::new(SHARED);
+    let files =
+        |image: &Image| [&image.data, &image.section].map(|it| testkit::image::write_device(it));
+    let before = files(&image);
+    let dir = tempfile::tempdir().expect("a directory");
+    rt::testing::world(|cx| {
+        let queue = queue(cx, image.data.clone());
+        let plan = plan(cx, &queue, 70 * MIB).expect("a plan");
+        carry_out(cx, &queue, &plan, &dir.path().join("undo"));
+    });
+    let after = files(&image);
+    let disks = before.iter().chain(&after).map(|file| file.path().to_owned());
+    let said = testkit::guest::run(JOB, &disks.collect::<Vec<_>>()).expect("a guest");
+    let right = said.contains("SAME ") && said.contains("WRITTEN") && !said.contains("REFUSED");
+    assert!(right, "{said}");
+    [image.data, image.section] =
+        after.each_ref().map(|it| Arc::new(testkit::image::load(it.path())));
+    image.judge("written by the guest");
+}

@@ -155,3 +155,56 @@ fn zones_are_read_and_not_written() {
         });
     }
 }
+
+/// What the guest does: files in zones, some of them changed and removed, and their sums.
+const JOB: &str = "modprobe xfs; mkdir -p /m
+mount -t xfs -o rtdev=/dev/vdb /dev/vda /m || echo REFUSED
+mkdir /m/dir; i=0
+while [ $i -lt 30 ]; do head -c $((i*9000+1)) /dev/urandom >/m/dir/f$i; i=$((i+1)); done
+sync; rm /m/dir/f1 /m/dir/f7
+dd if=/dev/urandom of=/m/dir/f20 bs=4096 count=5 seek=3 conv=notrunc; sync
+cd /m/dir; md5sum *; cd /; umount /m && echo WRITTEN
+";
+
+/// Goal: what a kernel has written to zones is read. With `IOPATH_GUEST` set. Method: its sums.
+#[test]
+fn zones_of_a_kernel_in_a_guest_are_read() {
+    if !testkit::guest::is_there() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, section) = (dir.path().join("data"), dir.path().join("section"));
+    std::fs::File::create(&section).and_then(|file| file.set_len(ZONES)).expect("a file");
+    let words = format!("-m metadir=1 -r zoned=1,rtdev={}", section.display());
+    newest_mkfs_xfs(&data, DATA, &words);
+    let said = testkit::guest::run(JOB, &[data.clone(), section.clone()]).expect("a guest");
+    assert!(said.contains("WRITTEN") && !said.contains("REFUSED"), "{said}");
+    let image = Image { data, section: Some(section) };
+    let copy = dir.path().join("copy");
+    std::fs::create_dir(&copy).expect("a directory");
+    let to = copy.clone();
+    in_world(move |cx| {
+        let fs = image.mount(cx, true).expect("it is mounted");
+        let top = fs.lookup(cx, fs.root(), b"dir").expect("there").ino;
+        for n in (0..30).filter(|n| ![1, 7].contains(n)) {
+            let name = format!("f{n}");
+            let attr = fs.lookup(cx, top, name.as_bytes()).expect("there");
+            let bytes = crate::realtime::read_all(cx, &fs, attr.ino, attr.size as usize);
+            std::fs::write(to.join(name), &bytes).expect("a copy");
+        }
+        fs.unmount(cx).expect("unmount");
+        let data = queue(cx, device(&image.data));
+        let report = xfs::check(cx, &data, &CheckOptions::default()).expect("it works");
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+    });
+    let mut sums = std::process::Command::new("md5sum");
+    sums.args(["-c", "--quiet", "-"]).current_dir(&copy).stdin(std::process::Stdio::piped());
+    let mut sums = sums.spawn().expect("md5sum");
+    let lines =
+        said.lines().filter(|line| line.split("  ").next().is_some_and(|sum| sum.len() == 32));
+    let lines: String = lines.map(|line| format!("{}\n", line.trim_end())).collect();
+    assert_eq!(lines.lines().count(), 28, "{said}");
+    std::io::Write::write_all(&mut sums.stdin.take().expect("a pipe"), lines.as_bytes())
+        .expect("sums");
+    assert!(sums.wait().expect("md5sum ends").success(), "{lines}");
+}
