@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use block::Queue;
 use ext4::ExternalJournal;
+use ext4::format::casefold::Encoding;
 use ext4::format::features::{Compat, Incompat, RoCompat};
 use ext4::format::{Geometry, RawSuper};
 use ext4::mkfs::Span;
@@ -42,11 +43,13 @@ const MOUNT_OPTIONS: [(&str, u32, u32); 12] = [
 ];
 
 /// Features that are a bit in the superblock and nothing else: may they be set, and cleared?
-const PLAIN: [(&str, bool, bool); 11] = [
+const PLAIN: [(&str, bool, bool); 13] = [
     ("dir_index", true, false),
     ("large_dir", true, false),
     ("ea_inode", true, false),
     ("encrypt", true, false),
+    ("casefold", true, false),
+    ("verity", true, false),
     ("extent", true, false),
     ("large_file", true, false),
     ("huge_file", true, false),
@@ -57,12 +60,13 @@ const PLAIN: [(&str, bool, bool); 11] = [
 ];
 
 /// Features that need more than the bit: may they be set, and cleared?
-const REWRITTEN: [(&str, bool, bool); 9] = [
+const REWRITTEN: [(&str, bool, bool); 10] = [
     ("metadata_csum", true, true),
     ("uninit_bg", true, true),
     ("metadata_csum_seed", true, true),
     ("has_journal", true, true),
     ("shared_blocks", false, true),
+    ("mmp", true, true),
     ("quota", true, true),
     ("project", true, true),
     ("orphan_file", true, true),
@@ -194,6 +198,7 @@ pub fn plan(
     }
     let kinds = quota_kinds(&layout.v.g, &new, options)?;
     layout.own_files(kinds, options.orphan_file_size)?;
+    layout.mmp_block()?;
     layout.finish()?;
     ResizePlan::of(layout).map(|plan| plan.layout)
 }
@@ -324,13 +329,20 @@ fn features(raw: &mut RawSuper, g: &Geometry, options: &TuneOptions) -> Result<(
     if (options.journal_bytes.is_some() || options.external_journal.is_some()) && had {
         return refuse("it has a journal: remove that first (-O ^has_journal)");
     }
-    if features.incompat.contains(Incompat::ENCRYPT)
-        && !g.features.incompat.contains(Incompat::ENCRYPT)
-    {
-        raw.s_encrypt_algos = [1, 4, 0, 0];
-    }
+    fields_of(raw, features.incompat - g.features.incompat);
     raw.set_features(&features);
     Ok(())
+}
+
+/// Fields that belong to features which were added.
+fn fields_of(raw: &mut RawSuper, added: Incompat) {
+    if added.contains(Incompat::ENCRYPT) {
+        raw.s_encrypt_algos = [1, 4, 0, 0];
+    }
+    if added.contains(Incompat::CASEFOLD) {
+        raw.s_encoding.set(Encoding::UTF8_12_1);
+        raw.s_encoding_flags.set(0);
+    }
 }
 
 /// Which of users, groups and projects have a quota file afterwards.

@@ -167,6 +167,25 @@ fn features_change_together() {
     as_tune2fs(&device, &feature("gdt_csum"), &["-O", "uninit_bg"]);
 }
 
+/// Goal: features come that are a bit and a field, and multi-mount protection with its block, which
+/// is free afterwards. Method: beside tune2fs, with checksums and without, in clusters too.
+#[test]
+fn features_of_single_fields_come() {
+    for features in ["", "^metadata_csum", "bigalloc"] {
+        let device = image("ext4", features);
+        as_tune2fs(&device, &feature("casefold"), &["-O", "casefold"]);
+        as_tune2fs(&device, &feature("verity"), &["-O", "verity"]);
+        as_tune2fs(&device, &feature("mmp"), &["-O", "mmp"]);
+        let raw = || ext4::format::RawSuper::read(&device.snapshot()[1024..2048]).expect("1 KiB");
+        assert_ne!(raw().s_mmp_block.get(), 0);
+        if features != "bigalloc" {
+            as_tune2fs(&device, &feature("^metadata_csum"), &["-O", "^metadata_csum"]);
+        }
+        as_tune2fs(&device, &feature("^mmp"), &["-O", "^mmp"]);
+        assert_eq!(raw().s_mmp_block.get(), 0);
+    }
+}
+
 /// Goal: quota files come with what everybody uses, and go. Method: one kind after the other, on an
 /// image with owners, attributes and values in inodes of their own; e2fsck counts too.
 #[test]

@@ -6,6 +6,7 @@ use base::{Ino, Timespec};
 use ext4::format::extent::FileRun;
 use ext4::format::features::{Compat, Incompat};
 use ext4::format::inode::{BASE_SIZE, EXTRA_SIZE};
+use ext4::format::mmp::{self, Mmp};
 use ext4::format::quota::{self, Dqblk, Kind};
 use ext4::format::super_block::{QUOTA_INOS, RESIZE_INO};
 use ext4::format::xattr::{self, XattrArea};
@@ -50,6 +51,41 @@ impl Relayout<'_> {
             _ => {}
         }
         self.quota_files(quota)
+    }
+
+    /// Makes the block of multi-mount protection, or frees it, as the new features have it.
+    ///
+    /// # Errors
+    /// Damage; no room.
+    pub fn mmp_block(&mut self) -> Result<(), EditError> {
+        let had = self.v.g.features.incompat.contains(Incompat::MMP);
+        match (had, self.g.features.incompat.contains(Incompat::MMP)) {
+            (true, false) => {
+                let block = self.raw.s_mmp_block.get();
+                self.maps.load_run(&mut self.v, block..block + 1)?;
+                self.maps.clear(block..block + 1);
+                self.raw.s_mmp_block.set(0);
+                self.raw.s_mmp_interval.set(0);
+            }
+            (false, true) => {
+                let block = self.take_runs(1, "the block of mmp")?[0].start;
+                let unused = Mmp {
+                    sequence: mmp::CLEAN,
+                    time: self.v.view.now().into(),
+                    node: String::new(),
+                    device: String::new(),
+                    check_interval: mmp::CHECK_INTERVAL_MIN,
+                };
+                let mut content = vec![0; self.v.size()];
+                let sums = &self.g.checksums;
+                unused.emit(&mut content, sums.metadata.then_some(sums.seed));
+                self.v.view.write(block, &content);
+                self.raw.s_mmp_block.set(block);
+                self.raw.s_mmp_interval.set(mmp::CHECK_INTERVAL_MIN);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Has each kind of quota file where it is wanted, and nowhere else.

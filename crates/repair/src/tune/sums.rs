@@ -143,7 +143,8 @@ impl Relayout<'_> {
     }
 
     fn mmp(&mut self) -> Result<(), EditError> {
-        if !self.g.features.incompat.contains(Incompat::MMP) {
+        let (old, new) = (self.v.g.features.incompat, self.g.features.incompat);
+        if !(old & new).contains(Incompat::MMP) {
             return Ok(());
         }
         let block = self.raw.s_mmp_block.get();
