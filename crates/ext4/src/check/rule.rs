@@ -202,6 +202,8 @@ vfs::check_rules! {
     QuotaInode = "quota-inode",
     /// The block of multi-mount protection is sound.
     MmpBlock = "mmp-block",
+    /// No other check is at work on it, or was stopped.
+    MmpCheck = "mmp-check",
     /// The journal's inode is a sound file.
     JournalInode = "journal-inode",
     /// The journal's superblock is sound.

@@ -128,8 +128,14 @@ impl Checker<'_> {
         }
         let page = self.io.read(block, 1)?;
         let seed = self.g.checksums.metadata.then_some(self.g.checksums.seed);
-        if let Err(kind) = mmp::Mmp::parse(&page, seed) {
-            self.findings.corrupt(&kind.at(At::Device(block)));
+        match mmp::Mmp::parse(&page, seed) {
+            Err(kind) => self.findings.corrupt(&kind.at(At::Device(block))),
+            Ok(found) if found.sequence == mmp::FSCK => {
+                let mmp::Mmp { node, device, .. } = found;
+                let detail = format!("a check is at work on {node} as {device}, or was stopped");
+                self.findings.add(Rule::MmpCheck, At::Device(block), detail);
+            }
+            Ok(_) => {}
         }
         Ok(())
     }

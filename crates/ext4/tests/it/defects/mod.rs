@@ -6,6 +6,7 @@ use ext4::check::Rule;
 use ext4::format::casefold::Encoding;
 use ext4::format::extent::{self, Extent};
 use ext4::format::features::{Compat, Incompat, RoCompat};
+use ext4::format::mmp::{self, Mmp};
 use ext4::format::{self, GroupFlags, InodeFlags, InodeValues, RawSuper, htree, orphan, xattr};
 
 /// Which image is damaged.
@@ -623,6 +624,18 @@ fn quota() -> Vec<Defect> {
             ..on(Rule::MmpBlock, |image| {
                 let raw = ext4::format::RawSuper::read(&image.bytes[1024..]).expect("long enough");
                 image.block(raw.s_mmp_block.get())[1020] ^= 1;
+            })
+        },
+        Defect {
+            base: Base::Mmp,
+            ..on(Rule::MmpCheck, |image| {
+                let raw = ext4::format::RawSuper::read(&image.bytes[1024..]).expect("long enough");
+                let sums =
+                    format::Geometry::parse(&image.bytes[1024..2048], 0).expect("sound").checksums;
+                let block = image.block(raw.s_mmp_block.get());
+                let seed = sums.metadata.then_some(sums.seed);
+                let found = Mmp::parse(block, seed).expect("sound");
+                Mmp { sequence: mmp::FSCK, ..found }.emit(block, seed);
             })
         },
         silent(
