@@ -69,13 +69,10 @@ pub fn corrected(raw: &RawInode, ino: Ino, geometry: &Geometry) -> (RawInode, Ve
     if !metadata {
         must_be!(di_onlink, 0);
     }
-    match flags2.contains(Flags2::NREXT64) {
-        true => {
-            must_be!(di_anextents, 0);
-        }
-        false => {
-            must_be!(di_big_nextents, 0);
-        }
+    if flags2.contains(Flags2::NREXT64) {
+        must_be!(di_anextents, 0);
+    } else {
+        must_be!(di_big_nextents, 0);
     }
     if !flags.intersects(Flags::EXTSIZE | Flags::EXTSZINHERIT) {
         must_be!(di_extsize, 0);
