@@ -30,8 +30,13 @@ fn dirty(name: &str) -> (MemoryDevice, FoundHead, u64) {
         fs.unmount(cx).expect("unmount");
         image
     });
-    let g = geometry(&image).expect("sound");
-    let device = MemoryDevice::from_image(&image);
+    read(&image)
+}
+
+/// The image, the end of its log, and where that lies.
+fn read(image: &[u8]) -> (MemoryDevice, FoundHead, u64) {
+    let g = geometry(image).expect("sound");
+    let device = MemoryDevice::from_image(image);
     let found = rt::testing::world(|cx| {
         let queue = crate::support::queue(cx, Arc::new(device.fork()));
         recovery::find(cx, &queue, LogGeometry::of(&g)).expect("an end")
@@ -117,6 +122,45 @@ fn a_damaged_record_is_named_and_gone_around_when_asked() {
         behind = [behind[0] + before, behind[1] + all];
     }
     assert!(behind[1] > behind[0], "{behind:?}");
+}
+
+/// A block of a log that was never full is zeroed: it was taken for one that was never written, and
+/// all that lay behind it was given up without a word. What lies behind it was written later.
+#[test]
+fn a_zeroed_block_is_told_from_one_that_was_never_written() {
+    let device = Arc::new(kind("xfs-4k").image().fork());
+    let image = rt::testing::world(|cx| {
+        let fs = xfs_support::mount(cx, device.clone()).expect("a sound image");
+        let dir = mkdir(cx, &*fs, fs.root(), "new");
+        for n in 0..FILES {
+            let ino = create(cx, &*fs, dir, &format!("file{n}"));
+            if n % 25 == 0 {
+                fs.fsync(cx, ino, false).expect("fsync");
+            }
+        }
+        fs.sync(cx).expect("sync");
+        let image = device.snapshot();
+        fs.unmount(cx).expect("unmount");
+        image
+    });
+    let (device, found, start) = read(&image);
+    let (tail, head) = (found.head.tail.block, found.head.head.block);
+    let (mut named, mut more) = (Vec::new(), 0);
+    for block in (tail..head).step_by(((head - tail) / 12) as usize) {
+        let image = changed(&device, start + u64::from(block), |bytes| bytes.fill(0));
+        let other = Arc::new(image.fork());
+        let (plan, before) = repaired(&image, false);
+        let is_named = rules(&plan).contains(&"log-record");
+        assert_eq!(is_named, !plan.is_safe(), "block {block}: {:#?}", plan.findings);
+        named.push(is_named);
+        let (_, all) = repaired(&other, true);
+        assert!(all >= before, "block {block}: {all} and {before} files");
+        more += all - before;
+    }
+    assert!(more > FILES, "{more}");
+    // What may have been on its way with the last records is torn.
+    let last = named.iter().rposition(|&named| named).expect("one is named");
+    assert!(last >= 5 && named[..=last].iter().all(|&named| named), "{named:?}");
 }
 
 /// A block of the cycle before is a torn write: it ends the log, as it does for a mount.

@@ -2,9 +2,11 @@
 //!
 //! A power cut tears a record between blocks: each block is there in the newest cycle, or still in
 //! the one before, or was never written. A record that is not whole though none of its blocks is
-//! of an older cycle was written, and damaged later. Recovery ends before both, as Linux does; but
-//! behind a damaged one may lie what was promised.
+//! of an older cycle was written, and damaged later. So was one whose blocks look as if they had
+//! not been, where what lies behind it was written only once it was there ([`Behind`]). Recovery
+//! ends before both, as Linux does; but behind a damaged one may lie what was promised.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use block::Queue;
@@ -13,12 +15,15 @@ use rt::Cx;
 use super::head::{self, Ring, WINDOW};
 use super::record::{self, Record};
 use crate::error::{Result, XfsError};
-use crate::format::log::{LOG_BLOCK, Lsn, RECORD_MAGIC, RawRecordHeader};
+use crate::format::log::{LOG_BLOCK, Lsn, OpFlags, RECORD_MAGIC, RawRecordHeader};
 use crate::log::record::advance;
 use crate::log::{LogError, LogGeometry};
 
 /// Blocks in which damage is looked for: what may be on its way at once, and as much again.
 const LIMIT: u32 = 2 * WINDOW;
+
+/// Records that Linux has on their way at once, at the most (`logbufs`).
+const BUFFERS: u32 = 8;
 
 /// A damaged record, before which recovery ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,14 +49,14 @@ impl std::fmt::Display for Damaged {
 }
 
 impl Ring {
-    /// Is what lies at `head`, where the order ends, a damaged record? What was written ends
-    /// before block `written`.
+    /// What lies at `head`, where the order ends; none where nothing does, or a torn record. What
+    /// was written ends before block `written`.
     pub(super) fn damage(
         &mut self,
         cx: &mut Cx,
         head: Lsn,
         written: u32,
-    ) -> Result<Option<Damaged>> {
+    ) -> Result<Option<Broken>> {
         let count = self.geometry.blocks;
         let left = (written % count + count - head.block) % count;
         if left == 0 || left > LIMIT {
@@ -62,26 +67,79 @@ impl Ring {
         let mut bytes = Vec::new();
         let len = (next.block + count - head.block) % count;
         record::read_blocks(cx, &self.queue, &self.geometry, head.block, len, &mut bytes)?;
-        let blocks = (0..).zip(bytes.chunks_exact(LOG_BLOCK));
+        let mut blocks = (0..).zip(bytes.chunks_exact(LOG_BLOCK));
         let older = |at: u32| advance(head, at, count).cycle.wrapping_sub(1);
         // A log that was emptied has zeros ahead of its head.
         let unwritten = |at, cycle| cycle == 0 || cycle == older(at);
-        if blocks.into_iter().any(|(at, block)| unwritten(at, head::cycle_of(block))) {
-            return Ok(None);
-        }
+        let torn = blocks.any(|(at, block)| unwritten(at, head::cycle_of(block)));
         if let Ok(raw) = RawRecordHeader::parse(&bytes[..LOG_BLOCK], head.block)
             && raw.lsn() == head
             && raw.total_blocks() > left
         {
             return Ok(None);
         }
-        let mut found = Damaged { at: head, behind: 0, end };
+        let mut behind = Behind::default();
         let mut next = Some(next).filter(|&next| next != end);
         while let Some(at) = next {
-            found.behind += u32::from(self.whole(cx, at.block, written)?.is_some());
+            if let Some(record) = self.whole(cx, at.block, written)? {
+                behind.add(&record);
+            }
+            behind.records += 1;
             next = next_record(cx, &self.queue, &self.geometry, at, end)?;
         }
-        Ok(Some(found))
+        let damaged = Damaged { at: head, behind: behind.whole, end };
+        let passed = behind.tail.filter(|&(tail, _)| tail > head).map(|(_, record)| record);
+        let broken = Broken { damaged, passed };
+        Ok((!torn || passed.is_some() || behind.prove()).then_some(broken))
+    }
+}
+
+/// What lies where the order of a log ends.
+pub(super) struct Broken {
+    pub damaged: Damaged,
+    /// A record behind it whose tail lies behind it, too: it counts no more.
+    pub passed: Option<Lsn>,
+}
+
+/// What the records behind a place say of it.
+#[derive(Default)]
+struct Behind {
+    /// Headers of records.
+    records: u32,
+    /// Those that are whole.
+    whole: u32,
+    /// The newest tail that one names, and which: what lies before it was there.
+    tail: Option<(Lsn, Lsn)>,
+    /// Checkpoints that begin behind the place.
+    started: BTreeSet<u32>,
+    /// A checkpoint that began before the place ends behind it.
+    spanned: bool,
+    /// Records up to the first end of a checkpoint.
+    committed: Option<u32>,
+}
+
+impl Behind {
+    /// Takes the next record that is whole.
+    fn add(&mut self, record: &Record) {
+        self.tail = self.tail.max(Some((record.header().tail_lsn(), record.lsn)));
+        for (tid, flags) in record.operations() {
+            if flags.contains(OpFlags::START) {
+                self.started.insert(tid);
+            } else if flags.contains(OpFlags::COMMIT) {
+                // What began in a record that is not whole does not show.
+                self.spanned |= self.records == self.whole && !self.started.contains(&tid);
+                self.committed.get_or_insert(self.records + 1);
+            }
+        }
+        self.whole += 1;
+    }
+
+    /// Was the place on the device when these were written? The end of a checkpoint is written with
+    /// a flush when its other records are there (since Linux 5.14; before, each record was written
+    /// through the device's cache), and a record when the one eight before it is there.
+    fn prove(&self) -> bool {
+        let room = |records: u32| self.records >= records + BUFFERS;
+        self.spanned && room(0) || self.committed.is_some_and(room)
     }
 }
 

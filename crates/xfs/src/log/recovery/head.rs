@@ -6,7 +6,7 @@ use base::Page;
 use block::{BioFlags, DeviceError, Queue};
 use rt::Cx;
 
-use super::damage::Damaged;
+use super::damage::{Broken, Damaged};
 use super::record::{self, Record};
 use crate::error::{Result, XfsError};
 use crate::format::Geometry;
@@ -41,8 +41,8 @@ pub struct FoundHead {
     pub unnamed: bool,
     /// What lies at the head is a damaged record.
     pub damaged: Option<Damaged>,
-    /// Blocks say that the log ends here, and the superblock knows a later record: a block was
-    /// damaged. Linux finds no end.
+    /// Blocks say that the log ends here, and the superblock or a later record knows better: a
+    /// block was damaged. Linux finds no end, or that one.
     pub hole: Option<Lsn>,
 }
 
@@ -66,7 +66,7 @@ pub fn find(cx: &mut Cx, queue: &Arc<Queue>, geometry: LogGeometry) -> Result<Fo
     if newest.cycle == 0 || newest == NULL_LSN || newest <= end {
         return found;
     }
-    match ring.behind_superblock(cx, newest)? {
+    match ring.known_from(cx, newest)? {
         Some(last) => Ok(FoundHead { hole: Some(end), ..last }),
         None => found.and(Err(LogError::Ahead { newest, head: end }.into())),
     }
@@ -94,7 +94,15 @@ impl Ring {
         };
         let last = self.last_good(cx, order)?;
         let found = self.head_of(&last)?;
-        Ok(FoundHead { damaged: self.damage(cx, found.head.head, written)?, ..found })
+        let end = found.head.head;
+        let Some(Broken { damaged, passed }) = self.damage(cx, end, written)? else {
+            return Ok(found);
+        };
+        let last = passed.map(|lsn| self.known_from(cx, lsn)).transpose()?.flatten();
+        Ok(match last {
+            Some(last) => FoundHead { hole: Some(end), ..last },
+            None => FoundHead { damaged: Some(damaged), ..found },
+        })
     }
 
     /// The log that ends with this record.
@@ -112,13 +120,13 @@ impl Ring {
         Ok(FoundHead { head, clean, unnamed, damaged: None, hole: None })
     }
 
-    /// The log up to the last record of those that follow on the one that the superblock knows;
-    /// none unless all of it is whole.
-    fn behind_superblock(&mut self, cx: &mut Cx, newest: Lsn) -> Result<Option<FoundHead>> {
-        if newest.block >= self.geometry.blocks {
+    /// The log up to the last record of those that follow on the one at `known`; none unless all of
+    /// it is whole.
+    fn known_from(&mut self, cx: &mut Cx, known: Lsn) -> Result<Option<FoundHead>> {
+        if known.block >= self.geometry.blocks {
             return Ok(None);
         }
-        let Some(mut last) = self.whole_at(cx, newest)? else { return Ok(None) };
+        let Some(mut last) = self.whole_at(cx, known)? else { return Ok(None) };
         for _ in 0..self.geometry.blocks {
             let end = last.end(&self.geometry);
             let Some(next) = self.whole_at(cx, end)? else { break };

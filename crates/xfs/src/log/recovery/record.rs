@@ -11,11 +11,11 @@ use rt::Cx;
 use super::damage::Change;
 use crate::error::Result;
 use crate::format::log::{
-    CYCLE_DATA, FORMAT_LITTLE, HEADER_SUMMED, LOG_BLOCK, Lsn, RawExtHeader, RawRecordHeader,
-    record_checksum, unpacked,
+    CYCLE_DATA, FORMAT_LITTLE, HEADER_SUMMED, LOG_BLOCK, Lsn, OpFlags, RawExtHeader, RawOpHeader,
+    RawRecordHeader, record_checksum, unpacked,
 };
 use crate::log::record::advance;
-use crate::log::{LogError, LogGeometry};
+use crate::log::{LogError, LogGeometry, OP_HEADER};
 
 /// A record as it lies in the log.
 pub(crate) struct Record {
@@ -218,6 +218,18 @@ impl Record {
             return Err(LogError::Checksum { lsn: self.lsn, found, expected }.into());
         }
         self.check_identity(geometry)
+    }
+
+    /// The transactions and flags of its operations, as far as they can be read.
+    pub fn operations(&self) -> Vec<(u32, OpFlags)> {
+        let data = self.unpacked();
+        let (mut rest, mut found) = (&data[..], Vec::new());
+        for _ in 0..self.header().h_num_logops.get() {
+            let Some(raw) = RawOpHeader::view(rest) else { break };
+            found.push((raw.oh_tid.get(), raw.flags()));
+            rest = rest.get(OP_HEADER + raw.oh_len.get() as usize..).unwrap_or_default();
+        }
+        found
     }
 
     /// The data with the words that the headers kept back in their places.
