@@ -165,10 +165,16 @@ impl Checker<'_> {
                         break;
                     };
                     let again = !lists.members.insert(ino.0);
-                    let links = core.links;
-                    if again || links > 0 || agino as usize % 64 != bucket {
-                        let text = format!("list {bucket}: {links} links, met before: {again}");
-                        lists.wrong.push((At::Inode(ino), text));
+                    let reason = match (again, core.links, agino % 64) {
+                        (true, ..) => Some("it was met before on a list".to_string()),
+                        (_, 1.., _) => Some(format!("it has {} links", core.links)),
+                        (_, _, own) if own as usize != bucket => {
+                            Some(format!("its list is number {own}"))
+                        }
+                        _ => None,
+                    };
+                    if let Some(reason) = reason {
+                        lists.wrong.push((At::Inode(ino), format!("on list {bucket}: {reason}")));
                     }
                     if again {
                         break;
