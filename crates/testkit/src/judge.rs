@@ -173,7 +173,9 @@ impl LoopMount {
     pub fn new(image: &Path, kind: &str, options: &str) -> Result<LoopMount, String> {
         let dir = tempfile::Builder::new().prefix("iopath-mnt-").tempdir();
         let dir = dir.expect("a temporary directory can be made");
-        let options = format!("loop,{options}");
+        // Images of one plan have one UUID: XFS refuses a second one beside it.
+        let own = if kind == "xfs" { "loop,nouuid" } else { "loop" };
+        let options = format!("{own},{options}");
         let output = run("mount", &[&"-t", &kind, &"-o", &options, &image, &dir.path()]);
         if !output.status.success() {
             return Err(format!(
@@ -258,6 +260,18 @@ mod tests {
         e2fsck(&image).unwrap();
         assert!(debugfs(&image, false, "stat x\n").contains("Size: 100000"));
         other.wait().unwrap();
+    }
+
+    /// Tests that ran beside each other and mounted images of one UUID failed now and then.
+    #[test]
+    fn images_of_one_uuid_are_mounted_beside_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = ["a.img", "b.img"].map(|name| dir.path().join(name));
+        fs::File::create(&images[0]).unwrap().set_len(300 << 20).unwrap();
+        run_ok("mkfs.xfs", &[&"-q", &images[0]]);
+        fs::copy(&images[0], &images[1]).unwrap();
+        let mounts = images.each_ref().map(|image| LoopMount::new(image, "xfs", "rw").unwrap());
+        assert_ne!(mounts[0].path(), mounts[1].path());
     }
 
     /// A good image passes, and one with a wrong link count does not.

@@ -51,7 +51,7 @@ fn every_command_writes_xfs() {
     judge::xfs_repair(dir.path().join("disk.img").as_path()).expect("xfs_repair");
     ok(&["cp", "-a", &at("/"), &text("out")]);
     let ours = manifest::of_dir(&dir.path().join("out")).expect("what came out");
-    let kernel = LoopMount::new(&dir.path().join("disk.img"), "xfs", "ro,nouuid").expect("a mount");
+    let kernel = LoopMount::new(&dir.path().join("disk.img"), "xfs", "ro").expect("a mount");
     let theirs = manifest::of_dir(&kernel.path()).expect("the kernel reads");
     let diff = manifest::diff(&ours, &theirs);
     assert!(diff.is_empty(), "{diff}");
@@ -138,7 +138,7 @@ fn a_section_another_size_and_another_label() {
     judge::xfs_repair(dir.path().join("plain.img").as_path()).expect("xfs_repair");
     let error = fails(&["tune", &plain]);
     assert!(error.contains("nothing to change"), "{error}");
-    let kernel = LoopMount::new(&dir.path().join("plain.img"), "xfs", "rw,nouuid");
+    let kernel = LoopMount::new(&dir.path().join("plain.img"), "xfs", "rw");
     let kernel = kernel.expect("the kernel mounts it");
     let theirs = manifest::of_dir(&kernel.path().join("tree")).expect("the kernel reads");
     let ours = manifest::of_dir(&tree).expect("what went in");
@@ -198,7 +198,7 @@ fn units_of_extents_are_set_and_shown() {
     assert!(!ok_in(place, "stat a.img:/vm/disk").contains("Extent size: "), "taken back");
     let image = place.join("a.img");
     judge::xfs_repair(&image).expect("xfs_repair finds nothing");
-    let kernel = LoopMount::new(&image, "xfs", "ro,nouuid,norecovery").expect("mounted");
+    let kernel = LoopMount::new(&image, "xfs", "ro,norecovery").expect("mounted");
     let said =
         judge::run("xfs_io", &[&"-c", &"extsize", &"-c", &"cowextsize", &kernel.path().join("vm")]);
     let said = String::from_utf8_lossy(&said.stdout).into_owned();

@@ -292,7 +292,7 @@ fn campaign(cell: Cell, seeds: std::ops::Range<u64>) {
 /// The kernel recovers it too, and leaves nothing that is wrong.
 fn kernel(dirty: &MemoryDevice) -> Result<(), String> {
     let image = testkit::image::write_device(dirty);
-    drop(judge::LoopMount::new(image.path(), "xfs", "rw,nouuid")?);
+    drop(judge::LoopMount::new(image.path(), "xfs", "rw")?);
     judge::xfs_repair(image.path()).map_err(|message| format!("the kernel's replay: {message}"))
 }
 

@@ -32,7 +32,7 @@ impl Run {
     /// The kernel replays the log, and what it leaves holds the promises too.
     fn verify_by_kernel(&self, dirty: &MemoryDevice, cut: &Cut) -> Result<(), String> {
         let file = testkit::image::write_device(dirty);
-        drop(judge::LoopMount::new(file.path(), "xfs", "rw,nouuid").expect("the kernel mounts it"));
+        drop(judge::LoopMount::new(file.path(), "xfs", "rw").expect("the kernel mounts it"));
         judge::xfs_repair(file.path()).map_err(|m| format!("the kernel's replay: {m}"))?;
         let image = Arc::new(testkit::image::load(file.path()));
         self.verify(&image, cut).map_err(|m| format!("the kernel's replay: {m}"))

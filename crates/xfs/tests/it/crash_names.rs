@@ -172,7 +172,7 @@ fn campaign(cell: Cell, plan: Plan, seeds: std::ops::Range<u64>) {
 /// The kernel recovers the same tree.
 fn kernel(dirty: &MemoryDevice, ours: &Tree) -> Result<(), String> {
     let image = testkit::image::write_device(dirty);
-    let mount = judge::LoopMount::new(image.path(), "xfs", "rw,nouuid")?;
+    let mount = judge::LoopMount::new(image.path(), "xfs", "rw")?;
     let tree = testkit::manifest::of_dir(&mount.path()).map_err(|error| error.to_string())?;
     let theirs: Tree = tree
         .keys()

@@ -281,7 +281,7 @@ fn files_of_a_section_change_places() {
 /// Both files as a kernel that recovers the log sees them.
 fn kernel(dirty: &MemoryDevice) -> Result<[Vec<u8>; 2], String> {
     let image = testkit::image::write_device(dirty);
-    let mount = judge::LoopMount::new(image.path(), "xfs", "rw,nouuid")?;
+    let mount = judge::LoopMount::new(image.path(), "xfs", "rw")?;
     let read = |name| std::fs::read(mount.path().join(name)).map_err(|error| error.to_string());
     Ok([read("a")?, read("b")?])
 }

@@ -259,7 +259,7 @@ fn synced_content_survives_a_power_cut_for_us_and_for_the_kernel() {
             let written = two.iter().zip(&bytes).all(|(a, b)| a == b || *a == 0);
             assert!(written, "old content of the disk");
         };
-        let kernel = judge::LoopMount::new(&copy, "xfs", "rw,nouuid").expect("mounted");
+        let kernel = judge::LoopMount::new(&copy, "xfs", "rw").expect("mounted");
         let read = |name: &str| std::fs::read(kernel.path().join(name)).expect("read");
         right(&read("f0"), &read("f1"), &read("f2"));
         drop(kernel);

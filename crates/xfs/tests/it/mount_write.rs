@@ -27,7 +27,7 @@ fn a_changed_inode_survives_a_power_cut_and_an_unmount() {
         }
         let copy = dir.path().join("copy");
         crate::log_common::copy(&image, &copy);
-        let kernel = judge::LoopMount::new(&copy, "xfs", "rw,nouuid").expect("the kernel mounts");
+        let kernel = judge::LoopMount::new(&copy, "xfs", "rw").expect("the kernel mounts");
         let tree = manifest::of_dir(&kernel.path()).expect("the kernel reads");
         let root = tree.values().next().expect("the root");
         assert_eq!((root.mode, root.uid), (u32::from(mode), 7));

@@ -64,7 +64,7 @@ pub fn sound(cx: &mut Cx, device: &Arc<MemoryDevice>, what: &str) {
 /// Blocks of the file system as the kernel counts them.
 pub fn kernel_blocks(device: &MemoryDevice) -> u64 {
     let file = testkit::image::write_device(device);
-    let mount = judge::LoopMount::new(file.path(), "xfs", "rw,nouuid").expect("the kernel mounts");
+    let mount = judge::LoopMount::new(file.path(), "xfs", "rw").expect("the kernel mounts");
     let path = mount.path();
     let out = judge::run_ok("stat", &[&"-f", &"-c", &"%b", &path]);
     out.trim().parse().expect("a number")

@@ -119,7 +119,7 @@ fn a_clone_that_was_cut_off_is_carried_out() {
     let dir = scratch();
     for rmapbt in ["rmapbt=0", "rmapbt=1"] {
         let image = mkfs(dir.path(), "whole.img", 320 << 20, &["-m", "reflink=1", "-m", rmapbt]);
-        let mount = LoopMount::new(&image, "xfs", "rw,nouuid").expect("mounted");
+        let mount = LoopMount::new(&image, "xfs", "rw").expect("mounted");
         let inodes = fill(&mount.path());
         drop(mount);
         let mut wanted = None;
@@ -129,7 +129,7 @@ fn a_clone_that_was_cut_off_is_carried_out() {
             copy(&image, &dirty);
             let open = cut(&dirty, inodes, steps);
             copy(&dirty, &theirs);
-            drop(LoopMount::new(&theirs, "xfs", "rw,nouuid").expect("the kernel replays"));
+            drop(LoopMount::new(&theirs, "xfs", "rw").expect("the kernel replays"));
             let replayed = ours(&dirty).expect("replayed");
             assert_eq!(open, replayed.intents > 0, "{rmapbt}, {steps} steps: {replayed:?}");
             for (who, image) in [("the kernel's", &theirs), ("our", &dirty)] {

@@ -51,7 +51,7 @@ pub fn compare(dir: &Path, dirty: &Path) -> RecoveryReport {
     copy(dirty, &theirs);
     let seen = seen_without_writing(dirty);
     let replayed = ours(dirty).expect("replayed");
-    drop(LoopMount::new(&theirs, "xfs", "rw,nouuid").expect("the kernel mounts its own log"));
+    drop(LoopMount::new(&theirs, "xfs", "rw").expect("the kernel mounts its own log"));
     repair(&theirs).expect("the kernel's replay is clean");
     repair(dirty).expect("our replay is clean");
     let again = ours(dirty).expect("replayed twice");
@@ -64,7 +64,7 @@ pub fn compare(dir: &Path, dirty: &Path) -> RecoveryReport {
 
 /// The tree as the kernel sees it. The image that it was copied from may still be mounted.
 pub fn tree(image: &Path) -> Manifest {
-    let mount = LoopMount::new(image, "xfs", "ro,nouuid").expect("the kernel mounts");
+    let mount = LoopMount::new(image, "xfs", "ro").expect("the kernel mounts");
     manifest::of_dir(&mount.path()).expect("the kernel reads the whole tree")
 }
 

@@ -84,12 +84,12 @@ pub fn in_world<R: Send + 'static>(work: impl FnOnce(&mut Cx) -> R + Send + 'sta
 
 /// The kernel's mount, writable.
 pub fn kernel(image: &Path) -> judge::LoopMount {
-    judge::LoopMount::new(image, "xfs", "rw,nouuid").unwrap_or_else(|message| panic!("{message}"))
+    judge::LoopMount::new(image, "xfs", "rw").unwrap_or_else(|message| panic!("{message}"))
 }
 
 /// The kernel's view of an image, without the names under which it shows ACLs a second time.
 pub fn kernel_tree(image: &Path) -> manifest::Manifest {
-    let mount = judge::LoopMount::new(image, "xfs", "ro,nouuid");
+    let mount = judge::LoopMount::new(image, "xfs", "ro");
     let mount = mount.unwrap_or_else(|message| panic!("{message}"));
     let mut tree = manifest::of_dir(&mount.path()).expect("the kernel reads the whole tree");
     for entry in tree.values_mut() {
