@@ -67,13 +67,12 @@ impl Units {
     fn parse(text: &str) -> Result<Option<Units>> {
         let mut units = Units::default();
         for word in text.split(',') {
-            let unit = match word.split_once('=') {
-                Some(("extsize", _)) => &mut units.extent,
-                Some(("cowextsize", _)) => &mut units.cow,
+            let (unit, size) = match word.split_once('=') {
+                Some(("extsize", size)) => (&mut units.extent, size),
+                Some(("cowextsize", size)) => (&mut units.cow, size),
                 _ if units == Units::default() => return Ok(None),
                 _ => bail!("{text}: `{word}` is neither extsize=SIZE nor cowextsize=SIZE"),
             };
-            let size = word.split_once('=').map_or("", |(_, size)| size);
             let bytes = text::parse_size(size).ok().and_then(|size| u32::try_from(size).ok());
             *unit = Some(bytes.with_context(|| format!("{word}: not a size up to 4 GiB"))?);
         }

@@ -67,14 +67,17 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
         Err(Errno::EOPNOTSUPP) => ExtentHints::default(),
         found => found.map_err(at(&place))?,
     };
-    let hints = [("extent_size", hints.extent), ("cow_extent_size", hints.cow)];
-    let hints = hints.into_iter().filter(|hint| hint.1 > 0).collect::<Vec<_>>();
+    let mut hints = vec![
+        ("extent_size", " Extent size", hints.extent),
+        ("cow_extent_size", " Extent size of copies", hints.cow),
+    ];
+    hints.retain(|hint| hint.2 > 0);
     if app.out.json {
         let mut value = attr_json(&attr);
         if let Some(names) = &names {
             value["names"] = names.iter().map(|name| text::escape(name)).collect();
         }
-        for &(name, bytes) in &hints {
+        for &(name, _, bytes) in &hints {
             value[name] = json!(bytes);
         }
         value["path"] = json!(text::escape(path));
@@ -94,10 +97,7 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
     let arrow = target.map(|t| format!(" -> {}", text::printable(&t))).unwrap_or_default();
     app.out.line(format!("  Place: {}:{}{arrow}", session.target, text::printable(path)))?;
     let mut lines = describe(&attr);
-    lines.extend(hints.iter().map(|(name, bytes)| match *name {
-        "extent_size" => format!(" Extent size: {bytes}"),
-        _ => format!(" Extent size of copies: {bytes}"),
-    }));
+    lines.extend(hints.iter().map(|(_, label, bytes)| format!("{label}: {bytes}")));
     lines.extend(xattrs.iter().map(|name| format!("  Xattr: {}", text::printable(name))));
     let names = names.unwrap_or_default();
     lines.extend(names.iter().map(|name| format!("   Name: {}", text::printable(name))));
