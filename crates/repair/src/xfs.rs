@@ -39,6 +39,7 @@ mod quota;
 mod room;
 mod sane;
 mod section;
+mod section_files;
 mod section_trees;
 mod shrink;
 mod space;
@@ -57,7 +58,7 @@ pub use undelete::deleted;
 use groups::Group;
 use inodes::Inode;
 use names::Directory;
-use super_block::Purpose;
+use section::SectionGroup;
 
 /// Rounds at the most: what one round moves may show the next one something.
 const ROUNDS: usize = 6;
@@ -87,6 +88,11 @@ struct Fs<'a> {
     raw: RawSuper,
     suspects: Suspects,
     groups: Vec<Group>,
+    /// Those of the realtime section: one where it is not divided, none where there is no section.
+    section: Vec<SectionGroup>,
+    /// The records of btrees of the section as far as they could be read, by the inodes that hold
+    /// their roots.
+    tree_records: BTreeMap<u64, Vec<u8>>,
     /// Inodes in use.
     inodes: BTreeMap<u64, Inode>,
     /// Directories, by their inodes.
@@ -215,7 +221,7 @@ fn lossy(
 impl<'a> Fs<'a> {
     /// The superblock, restored where it must be, and the log recovered.
     fn open(view: View<'a>, options: &PlanOptions) -> Result<Fs<'a>, RepairError> {
-        let mut fs = super_block::open(view, Purpose::Repair)?;
+        let mut fs = super_block::open(view)?;
         fs.note_cycle(fs.raw.sb_lsn.get());
         fs.recover_log(options.zero_log, options.log.as_ref())?;
         fs.reread()?;

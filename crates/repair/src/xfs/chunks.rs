@@ -63,7 +63,7 @@ impl Fs<'_> {
         let end = (first + self.g.chunks.blocks).min(self.g.ag_length(ag));
         for block in first..end {
             let group = &self.groups[ag as usize];
-            let other = group.says_free(block) || self.in_log(ag, block);
+            let other = group.records.says_free(block) || self.in_log(ag, block);
             if !other && self.holds_by_content(ag, block)? == Holds::Inodes {
                 return Ok(true);
             }
@@ -210,7 +210,7 @@ impl Fs<'_> {
             all.push(if block < end { self.holds(ag, block)? } else { Holds::Other });
         }
         let group = &self.groups[ag as usize];
-        let blind = group.free.is_none() && group.inode_runs.is_none();
+        let blind = group.records.free.is_none() && group.inode_runs.is_none();
         let sure = all.iter().filter(|&&holds| holds == Holds::Inodes).count() as u32;
         // Holes have whole units.
         let unit = self.g.chunks.sparse_align.max(1) as usize;
@@ -252,7 +252,7 @@ impl Fs<'_> {
     /// What a block holds, by what the group says and by its content.
     fn holds(&mut self, ag: u32, block: u32) -> Result<Holds, DeviceError> {
         let group: &Group = &self.groups[ag as usize];
-        let foreign = group.says_free(block) || group.says_inodes(block) == Some(false);
+        let foreign = group.records.says_free(block) || group.says_inodes(block) == Some(false);
         if foreign || self.in_log(ag, block) {
             return Ok(Holds::Other);
         }

@@ -6,18 +6,19 @@ use std::collections::BTreeMap;
 use base::{FsBlock, Ino};
 use block::DeviceError;
 use xfs::Rule;
-use xfs::format::inode::{Flags2, ForkFormat};
+use xfs::format::inode::{Flags, Flags2, ForkFormat};
 use xfs::format::record::{
-    RMAP_ATTR_FORK, RMAP_BMBT, RMAP_OFFSET_MASK, RMAP_UNWRITTEN, Refcount, Rmap, owner,
+    RMAP_ATTR_FORK, RMAP_BMBT, RMAP_OFFSET_MASK, RMAP_UNWRITTEN, Rmap, owner,
 };
-use xfs::format::{AgBlock, At, Extent, Kind, verifier};
+use xfs::format::{At, Extent, Kind, verifier};
 
-use super::forks::{Which, part};
+use super::forks::{Device, Which, part};
+use super::space::Place;
 use super::{Fs, lossy, safe};
 use crate::RepairError;
 
 /// Which fork of which inode.
-type ForkOf = (u64, Which);
+pub type ForkOf = (u64, Which);
 
 /// A run of blocks of one fork that somebody else claims, too.
 #[derive(Clone, Copy, Debug)]
@@ -86,14 +87,18 @@ impl Fs<'_> {
     /// # Errors
     /// The device's; no room for a copy.
     pub fn settle_claims(&mut self) -> Result<(), RepairError> {
-        self.ask_rmaps()?;
-        self.ask_blocks()?;
-        let known = self.groups.iter().all(|group| group.rmaps.is_some());
+        self.settle_devices()?;
+        for device in Device::BOTH {
+            self.ask_rmaps(device);
+            self.ask_blocks(device)?;
+        }
+        let known =
+            Device::BOTH.map(|device| self.all_records(device).all(|it| it.rmaps.is_some()));
         let mut wrong = Vec::new();
         for (&ino, inode) in &mut self.inodes {
             for which in Which::BOTH {
                 let fork = inode.fork(which);
-                let whole = fork.wrong.is_none();
+                let whole = fork.wrong.is_none() || known[fork.device() as usize];
                 if let Some(detail) = fork.flaw().cloned() {
                     inode.renew(which);
                     wrong.push((At::Inode(Ino(ino)), detail, whole));
@@ -102,7 +107,7 @@ impl Fs<'_> {
         }
         for (at, detail, whole) in wrong {
             let action = "write its map anew";
-            self.note(match known || whole {
+            self.note(match whole {
                 true => safe(Rule::InodeExtents, at, detail, action),
                 false => lossy(Rule::InodeExtents, at, detail, action, "what cannot be read of it"),
             });
@@ -110,15 +115,49 @@ impl Fs<'_> {
         Ok(())
     }
 
-    /// What the reverse mappings of all groups say of forks; none where a group's cannot be read.
-    fn mapped_by_rmaps(&self) -> Option<BTreeMap<ForkOf, Vec<Extent>>> {
+    /// A file whose map is what the reverse mappings of the other device say lies there: its flag
+    /// is wrong.
+    fn settle_devices(&mut self) -> Result<(), DeviceError> {
+        let both = Device::BOTH.map(|device| self.mapped_by_rmaps(device));
+        let [Some(data), Some(section)] = &both else { return Ok(()) };
+        let mut moved = Vec::new();
+        for (&ino, inode) in &self.inodes {
+            let of = (ino, Which::Data);
+            let [here, there] = match inode.data.device() {
+                Device::Data => [data, section],
+                Device::Realtime => [section, data],
+            };
+            if let Some(mapped) = there.get(&of).filter(|_| !here.contains_key(&of)) {
+                moved.push((Ino(ino), mapped));
+            }
+        }
+        for (ino, mapped) in moved {
+            let (slot, mut core) = (self.slot(ino)?, self.inodes[&ino.0].core.clone());
+            core.flags.toggle(Flags::REALTIME);
+            let fork = self.read_fork(ino, &slot, &core, Which::Data)?;
+            let list = fork.mapped();
+            let same = differing(list, mapped).is_empty() && differing(mapped, list).is_empty();
+            if !same || fork.wrong.is_some() || core.file_type() != 0x8000 {
+                continue;
+            }
+            let inode = self.inodes.get_mut(&ino.0).expect("in use");
+            (inode.core, inode.data, inode.dirty) = (core, fork, true);
+            let detail = "its map is that of blocks of the other device";
+            self.note(safe(Rule::Inode, At::Inode(ino), detail, "change the flag that says which"));
+        }
+        Ok(())
+    }
+
+    /// What the reverse mappings of all groups of a device say of forks; none where a group's
+    /// cannot be read.
+    pub fn mapped_by_rmaps(&self, device: Device) -> Option<BTreeMap<ForkOf, Vec<Extent>>> {
         let mut forks: BTreeMap<ForkOf, Vec<Extent>> = BTreeMap::new();
-        for (ag, group) in self.groups.iter().enumerate() {
-            for rmap in group.rmaps.as_ref()? {
+        for (group, records) in (0..).zip(self.all_records(device)) {
+            for rmap in records.rmaps.as_ref()? {
                 let Some(of) = fork_of(rmap) else { continue };
                 forks.entry(of).or_default().push(Extent {
                     offset: rmap.offset & RMAP_OFFSET_MASK,
-                    start: self.g.join(AgBlock { ag: ag as u32, block: rmap.start }),
+                    start: self.block_of(Place { device, group, block: rmap.start }),
                     count: rmap.len,
                     unwritten: rmap.offset & RMAP_UNWRITTEN != 0,
                 });
@@ -130,8 +169,8 @@ impl Fs<'_> {
 
     /// Corrects forks by the reverse mappings where free space and the other forks agree with
     /// those.
-    fn ask_rmaps(&mut self) -> Result<(), DeviceError> {
-        let Some(mut forks) = self.mapped_by_rmaps() else { return Ok(()) };
+    fn ask_rmaps(&mut self, device: Device) {
+        let Some(mut forks) = self.mapped_by_rmaps(device) else { return };
         let mut changes: Vec<(ForkOf, Vec<Extent>, Vec<Extent>)> = Vec::new();
         for (&ino, inode) in &self.inodes {
             for which in Which::BOTH {
@@ -141,40 +180,45 @@ impl Fs<'_> {
                     Which::Data => inode.core.format,
                     Which::Attr => inode.core.attr_format,
                 };
+                if fork.device() != device {
+                    continue;
+                }
                 // What lies in the inode has no blocks.
                 let maps = matches!(format, ForkFormat::Extents | ForkFormat::Btree);
                 let mapped = if maps { mapped } else { Vec::new() };
                 let (extra, missing) =
-                    (differing(&fork.extents, &mapped), differing(&mapped, &fork.extents));
+                    (differing(fork.mapped(), &mapped), differing(&mapped, fork.mapped()));
                 if !extra.is_empty() || !missing.is_empty() {
                     changes.push(((ino, which), extra, missing));
                 }
             }
         }
         if changes.is_empty() {
-            return Ok(());
+            return;
         }
-        let holders = self.holders();
+        let (holders, realtime) = (self.holders(device), device == Device::Realtime);
         for (of, extra, missing) in changes {
             let restored: Vec<Extent> = missing
                 .into_iter()
-                .filter(|extent| extent.check(&self.g, false, At::Inode(Ino(of.0))).is_ok())
-                .filter(|extent| self.is_in_use(extent) && !is_held(&holders, extent, of))
+                .filter(|extent| extent.check(&self.g, realtime, At::Inode(Ino(of.0))).is_ok())
+                .filter(|extent| self.is_in_use(device, extent) && !is_held(&holders, extent, of))
                 .collect();
             let refuted: Vec<Extent> =
                 extra.into_iter().filter(|extent| self.is_refuted(extent, of)).collect();
             self.correct(of, &refuted, &restored);
         }
-        Ok(())
     }
 
-    /// All content of forks, by its place.
-    fn holders(&self) -> Vec<(u64, u64, ForkOf)> {
+    /// All content of forks on a device, by its place.
+    fn holders(&self, device: Device) -> Vec<(u64, u64, ForkOf)> {
         let mut list = Vec::new();
         for (&ino, inode) in &self.inodes {
             for which in Which::BOTH {
-                let extents = inode.fork(which).extents.iter();
-                list.extend(extents.map(|extent| {
+                let fork = inode.fork(which);
+                if fork.device() != device {
+                    continue;
+                }
+                list.extend(fork.mapped().iter().map(|extent| {
                     (extent.start.0, extent.start.0 + u64::from(extent.count), (ino, which))
                 }));
             }
@@ -184,19 +228,19 @@ impl Fs<'_> {
     }
 
     /// Whether no block of an extent is free, as far as its group knows.
-    fn is_in_use(&self, extent: &Extent) -> bool {
-        let place = self.g.split(extent.start);
-        let group = &self.groups[place.ag as usize];
-        (place.block..place.block + extent.count).all(|block| !group.says_free(block))
+    fn is_in_use(&self, device: Device, extent: &Extent) -> bool {
+        let place = self.place(device, extent.start);
+        let records = self.records_of(place);
+        (place.block..place.block + extent.count).all(|block| !records.says_free(block))
     }
 
     /// Whether reverse mappings and free space speak against a fork: its blocks are of another
     /// owner, or in another place of the file, or nobody's and free.
     fn is_refuted(&self, extent: &Extent, of: ForkOf) -> bool {
-        let place = self.g.split(extent.start);
-        let group = &self.groups[place.ag as usize];
+        let device = self.inodes[&of.0].fork(of.1).device();
+        let place = self.place(device, extent.start);
         let end = place.block + extent.count;
-        let rmaps = group.rmaps.as_deref().unwrap_or_default();
+        let rmaps = self.records_of(place).rmaps.as_deref().unwrap_or_default();
         let mut overlapping =
             rmaps.iter().filter(|rmap| rmap.start < end && place.block < rmap.start + rmap.len);
         let other = overlapping.any(|rmap| match fork_of(rmap) {
@@ -211,12 +255,12 @@ impl Fs<'_> {
             // One record alone, of somebody who does not know of it, is the one that is wrong. One
             // of somebody who shares the block says nothing against this fork.
             Some(theirs) => {
-                self.maps(theirs, place.ag, rmap)
-                    && !self.is_sharer(of, place.ag, rmap.start.max(place.block))
+                self.maps(theirs, place, rmap)
+                    && !self.is_sharer(of, Place { block: rmap.start.max(place.block), ..place })
             }
             None if owner::is_inode(rmap.owner) => {
                 let inode = self.inodes.get(&rmap.owner);
-                let start = self.g.join(AgBlock { ag: place.ag, block: rmap.start });
+                let start = self.block_of(Place { block: rmap.start, ..place });
                 let end = FsBlock(start.0 + u64::from(rmap.len));
                 inode.is_some_and(|inode| {
                     let trees = inode.data.tree.iter().chain(&inode.attr.tree);
@@ -224,7 +268,7 @@ impl Fs<'_> {
                 })
             }
             None if [owner::FS, owner::LOG, owner::INODES].contains(&rmap.owner) => {
-                let fixed = self.fixed_claims(place.ag);
+                let fixed = self.fixed_on(place);
                 fixed.iter().any(|claim| {
                     let apart = claim.start + claim.len <= rmap.start
                         || rmap.start + rmap.len <= claim.start;
@@ -233,33 +277,33 @@ impl Fs<'_> {
             }
             None => true,
         });
-        other || !self.is_in_use(extent)
+        other || !self.is_in_use(device, extent)
     }
 
     /// Whether a fork may be one of those that share a block: the reference counts know of more
     /// owners than the reverse mappings name, without it.
-    fn is_sharer(&self, (ino, which): ForkOf, ag: u32, block: u32) -> bool {
-        let core = &self.inodes[&ino].core;
-        let group = &self.groups[ag as usize];
+    fn is_sharer(&self, (ino, which): ForkOf, place: Place) -> bool {
+        let (core, records) = (&self.inodes[&ino].core, self.records_of(place));
         if which != Which::Data || !core.flags2.contains(Flags2::REFLINK) {
             return false;
         }
-        let known = self.refs(ag, block).unwrap_or(1);
-        let holds = |start: u32, len: u32| start <= block && block < start + len;
-        let rmaps = group.rmaps.iter().flatten().filter(|rmap| holds(rmap.start, rmap.len));
+        let known = records.refs(place.block).unwrap_or(1);
+        let holds = |start: u32, len: u32| start <= place.block && place.block < start + len;
+        let rmaps = records.rmaps.iter().flatten().filter(|rmap| holds(rmap.start, rmap.len));
         let others = rmaps.filter_map(fork_of).filter(|&other| other != (ino, which));
         others.count() < known as usize
     }
 
-    /// Whether a fork maps anything of a record that says so.
-    fn maps(&self, (ino, which): ForkOf, ag: u32, rmap: &Rmap) -> bool {
-        let start = self.g.join(AgBlock { ag, block: rmap.start }).0;
+    /// Whether a fork maps anything of a record of a group that says so.
+    fn maps(&self, (ino, which): ForkOf, group: Place, rmap: &Rmap) -> bool {
+        let start = self.block_of(Place { block: rmap.start, ..group }).0;
         let end = start + u64::from(rmap.len);
         self.inodes.get(&ino).is_some_and(|inode| {
-            let mut extents = inode.fork(which).extents.iter();
-            extents.any(|extent| {
-                extent.start.0 < end && start < extent.start.0 + u64::from(extent.count)
-            })
+            let fork = inode.fork(which);
+            fork.device() == group.device
+                && fork.mapped().iter().any(|extent| {
+                    extent.start.0 < end && start < extent.start.0 + u64::from(extent.count)
+                })
         })
     }
 
@@ -304,14 +348,17 @@ impl Fs<'_> {
         });
     }
 
-    /// Settles what is still claimed twice.
-    fn ask_blocks(&mut self) -> Result<(), RepairError> {
-        let fixed: Vec<Vec<Rmap>> =
-            (0..self.g.ag_count()).map(|ag| self.fixed_claims(ag)).collect();
+    /// Settles what is still claimed twice on a device.
+    fn ask_blocks(&mut self, device: Device) -> Result<(), RepairError> {
+        if device == Device::Realtime && !self.g.section_trees() {
+            // Without reference counts extents have one owner: see `settle_section`.
+            return Ok(());
+        }
         let mut runs: Vec<Owned> = Vec::new();
-        for (ag, claims) in (0..).zip(&fixed) {
-            for claim in claims {
-                let start = self.g.join(AgBlock { ag, block: claim.start }).0;
+        for group in 0..self.all_records(device).count() as u32 {
+            let place = Place { device, group, block: 0 };
+            for claim in self.fixed_on(place) {
+                let start = self.block_of(Place { block: claim.start, ..place }).0;
                 let end = start + u64::from(claim.len);
                 runs.push(Owned { start, end, of: None, extent: None });
             }
@@ -319,12 +366,13 @@ impl Fs<'_> {
         for (&ino, inode) in &self.inodes {
             for which in Which::BOTH {
                 let (fork, of) = (inode.fork(which), Some((ino, which)));
-                for &extent in &fork.extents {
+                let here = fork.device() == device;
+                for &extent in fork.mapped().iter().filter(|_| here) {
                     let start = extent.start.0;
                     let end = start + u64::from(extent.count);
                     runs.push(Owned { start, end, of, extent: Some(extent) });
                 }
-                let tree = fork.tree.iter().map(|block| block.0);
+                let tree = fork.tree.iter().filter(|_| device == Device::Data).map(|block| block.0);
                 runs.extend(tree.map(|start| Owned { start, end: start + 1, of, extent: None }));
             }
         }
@@ -378,6 +426,11 @@ impl Fs<'_> {
             (true, false) => self.lose(second, "holds metadata of another owner"),
             (false, true) => self.lose(first, "holds metadata of another owner"),
             _ if first.of == second.of => self.lose(second, "is mapped twice by the same file"),
+            _ if self.device_of(&second) == Device::Realtime => {
+                // No copy is made without the device. The lower number keeps it.
+                let loser = if first.of.0 > second.of.0 { first } else { second };
+                self.lose(loser, "is another file's, too");
+            }
             _ => return self.copy(second, first.of.0),
         }
         Ok(())
@@ -392,6 +445,9 @@ impl Fs<'_> {
     /// Whether the blocks say of themselves that they belong to this inode.
     fn speaks_for(&mut self, claim: &Claim) -> Result<bool, DeviceError> {
         let block = claim.extent.start;
+        if self.device_of(claim) == Device::Realtime {
+            return Ok(false);
+        }
         let data = self.read_runs(&[(block, 1)])?;
         let Some(kind) = Kind::recognise(&data) else { return Ok(false) };
         let of_fork = match claim.of.1 {
@@ -422,7 +478,8 @@ impl Fs<'_> {
 
     /// Marks both as sharing; where nothing knew that they do, that is a guess.
     fn share(&mut self, first: Claim, second: Claim) {
-        let known = self.is_known_shared(&first.extent);
+        let place = self.place(self.device_of(&first), first.extent.start);
+        let known = self.records_of(place).refs(place.block).is_some();
         let marked = [&first, &second].map(|claim| {
             let core = &self.inodes[&claim.of.0].core;
             core.flags2.contains(Flags2::REFLINK)
@@ -446,19 +503,9 @@ impl Fs<'_> {
         }
     }
 
-    /// Whether the reference counts know that an extent is shared.
-    fn is_known_shared(&self, extent: &Extent) -> bool {
-        let place = self.g.split(extent.start);
-        self.refs(place.ag, place.block).is_some()
-    }
-
-    /// How many owners of a block the reference counts know of, if it is shared.
-    fn refs(&self, ag: u32, block: u32) -> Option<u32> {
-        let covers = |count: &&Refcount| {
-            !count.cow && count.start <= block && block < count.start + count.len
-        };
-        let counts = self.groups[ag as usize].refcounts.iter().flatten();
-        counts.filter(covers).map(|count| count.refs).max()
+    /// The device on which a claim lies.
+    fn device_of(&self, claim: &Claim) -> Device {
+        self.inodes[&claim.of.0].fork(claim.of.1).device()
     }
 
     /// Takes blocks out of a fork.
@@ -467,8 +514,8 @@ impl Fs<'_> {
         let Some(inode) = self.inodes.get_mut(&ino) else { return };
         inode.fork_mut(which).cut(claim.extent.offset..claim.extent.end());
         inode.renew(which);
-        let place = self.g.split(claim.extent.start);
-        let detail = format!("block {} of group {} {why}", place.block, place.ag);
+        let place = self.place(self.device_of(&claim), claim.extent.start);
+        let detail = format!("block {} of {} {why}", place.block, place.group_name());
         let action = "take it out of the file's map";
         self.note(lossy(Rule::DoubleUse, At::Inode(Ino(ino)), detail, action, "what was there"));
     }

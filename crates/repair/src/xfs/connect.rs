@@ -153,7 +153,7 @@ impl Fs<'_> {
     }
 
     /// A free inode.
-    fn free_inode(&self) -> Option<Ino> {
+    pub fn free_inode(&self) -> Option<Ino> {
         (0..self.g.ag_count()).find_map(|ag| {
             let chunks = self.groups[ag as usize].chunks.iter();
             let mut free = chunks.filter(|chunk| chunk.available() != 0);

@@ -24,6 +24,20 @@ impl Which {
     pub const BOTH: [Which; 2] = [Which::Data, Which::Attr];
 }
 
+/// A device of the file system.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Device {
+    /// That of metadata, and of most content.
+    Data,
+    /// The realtime section.
+    Realtime,
+}
+
+impl Device {
+    /// Both.
+    pub const BOTH: [Device; 2] = [Device::Data, Device::Realtime];
+}
+
 /// The blocks of a fork.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Fork {
@@ -45,6 +59,15 @@ impl Fork {
         self.section.as_ref().unwrap_or(&self.extents)
     }
 
+    /// The device on which it maps blocks.
+    pub fn device(&self) -> Device {
+        if self.section.is_some() { Device::Realtime } else { Device::Data }
+    }
+
+    fn mapped_mut(&mut self) -> &mut Vec<Extent> {
+        self.section.as_mut().unwrap_or(&mut self.extents)
+    }
+
     /// What is wrong with it or with its block map.
     pub fn flaw(&self) -> Option<&String> {
         self.wrong.as_ref().or(self.wrong_key.as_ref())
@@ -60,8 +83,8 @@ impl Fork {
     pub fn runs(&self, offset: u64, count: u32) -> Option<Vec<(FsBlock, u32)>> {
         let (mut at, end, mut runs) = (offset, offset + u64::from(count), Vec::new());
         while at < end {
-            let place = self.extents.partition_point(|extent| extent.end() <= at);
-            let extent = self.extents.get(place).filter(|extent| extent.offset <= at)?;
+            let place = self.mapped().partition_point(|extent| extent.end() <= at);
+            let extent = self.mapped().get(place).filter(|extent| extent.offset <= at)?;
             let len = extent.end().min(end) - at;
             runs.push((FsBlock(extent.start.0 + at - extent.offset), len as u32));
             at += len;
@@ -71,9 +94,10 @@ impl Fork {
 
     /// Adds an extent behind the others, to the last one where that can hold both.
     pub fn append(&mut self, extent: Extent) {
-        match self.extents.last_mut().filter(|last| last.joins(&extent)) {
+        let list = self.mapped_mut();
+        match list.last_mut().filter(|last| last.joins(&extent)) {
             Some(last) => last.count += extent.count,
-            None => self.extents.push(extent),
+            None => list.push(extent),
         }
     }
 
@@ -88,27 +112,29 @@ impl Fork {
 
     /// Takes a range of the file out of the map.
     pub fn cut(&mut self, range: std::ops::Range<u64>) {
-        let mut kept = Vec::with_capacity(self.extents.len() + 1);
-        for extent in std::mem::take(&mut self.extents) {
+        let list = self.mapped_mut();
+        let mut kept = Vec::with_capacity(list.len() + 1);
+        for extent in std::mem::take(list) {
             kept.extend(part(&extent, extent.offset..range.start.min(extent.end())));
             kept.extend(part(&extent, range.end.max(extent.offset)..extent.end()));
         }
-        self.extents = kept;
+        *list = kept;
     }
 
     /// Puts an extent in the place of whatever is mapped there.
     pub fn place(&mut self, extent: Extent) {
         self.cut(extent.offset..extent.end());
-        let at = self.extents.partition_point(|other| other.offset < extent.offset);
-        self.extents.insert(at, extent);
-        let list = std::mem::take(&mut self.extents);
+        let list = self.mapped_mut();
+        let at = list.partition_point(|other| other.offset < extent.offset);
+        list.insert(at, extent);
+        let list = std::mem::take(list);
         list.into_iter().for_each(|extent| self.append(extent));
     }
 
     /// Takes an extent if it is possible behind the others; says what is wrong otherwise.
     fn take(&mut self, fs: &Fs<'_>, extent: Extent, at: At) {
         let realtime = self.section.is_some();
-        let list = self.section.as_mut().unwrap_or(&mut self.extents);
+        let list = self.mapped_mut();
         let behind = list.last().is_none_or(|last| last.end() <= extent.offset);
         match extent.check(&fs.g, realtime, at) {
             Ok(()) if behind => list.push(extent),
@@ -144,7 +170,8 @@ impl Fs<'_> {
         let mut fork = Fork { section, ..Fork::default() };
         match format {
             ForkFormat::MetaBtree if self.g.section_trees() => {
-                self.walk_section_tree(ino, slot, core, &mut fork)?;
+                let records = self.walk_section_tree(ino, slot, core, &mut fork)?;
+                self.tree_records.insert(ino.0, records);
             }
             ForkFormat::Device | ForkFormat::Local | ForkFormat::MetaBtree => {}
             ForkFormat::Extents => {

@@ -41,8 +41,8 @@ fn is_data(claim: &Rmap) -> bool {
     owner::is_inode(claim.owner) && claim.offset & (RMAP_ATTR_FORK | RMAP_BMBT) == 0
 }
 
-/// How often blocks are shared, where it is more than once.
-fn shared(claims: &[Rmap]) -> Vec<Refcount> {
+/// How often blocks are shared by content, where it is more than once.
+pub fn shared(claims: &[Rmap]) -> Vec<Refcount> {
     let mut events: Vec<(u32, i32)> = Vec::new();
     for claim in claims.iter().filter(|claim| is_data(claim)) {
         events.extend([(claim.start, 1), (claim.start + claim.len, -1)]);
@@ -60,7 +60,7 @@ fn shared(claims: &[Rmap]) -> Vec<Refcount> {
 }
 
 /// Joins what one record can hold, in the order of the reverse mapping tree.
-fn joined(mut list: Vec<Rmap>) -> Vec<Rmap> {
+pub fn joined(mut list: Vec<Rmap>) -> Vec<Rmap> {
     let flags = |claim: &Rmap| claim.offset & (RMAP_ATTR_FORK | RMAP_BMBT | RMAP_UNWRITTEN);
     list.sort_unstable_by_key(|claim| (claim.owner, flags(claim), claim.offset, claim.start));
     let mut out: Vec<Rmap> = Vec::with_capacity(list.len());
@@ -79,7 +79,7 @@ fn joined(mut list: Vec<Rmap>) -> Vec<Rmap> {
     out
 }
 
-fn bytes_of<T>(list: &[T], size: usize, write: impl Fn(&T, &mut [u8])) -> Vec<u8> {
+pub fn bytes_of<T>(list: &[T], size: usize, write: impl Fn(&T, &mut [u8])) -> Vec<u8> {
     let mut bytes = vec![0; list.len() * size];
     for (record, slot) in list.iter().zip(bytes.chunks_exact_mut(size)) {
         write(record, slot);

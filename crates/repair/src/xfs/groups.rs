@@ -16,20 +16,29 @@ pub struct Group {
     pub chunks: Vec<InodeChunk>,
     /// The inode btree could be read whole.
     pub chunks_whole: bool,
-    /// What both btrees of free extents name, by place; None if none could be read whole.
-    pub free: Option<Vec<FreeExtent>>,
     /// Reverse mappings of inode chunks; None if their btree could not be read whole, or is not
     /// there.
     pub inode_runs: Option<Vec<Rmap>>,
-    /// All reverse mappings; None if their btree could not be read whole, or is not there.
-    pub rmaps: Option<Vec<Rmap>>,
-    /// Reference counts; None if their btree could not be read whole, or is not there.
-    pub refcounts: Option<Vec<Refcount>>,
+    /// What its btrees say of its blocks.
+    pub records: Records,
     /// A header or a btree is wrong.
     pub wrong: bool,
 }
 
-impl Group {
+/// What the btrees of a group say of its blocks: of a group of the data device, or of one of the
+/// realtime section.
+#[derive(Default)]
+pub struct Records {
+    /// What both btrees of free extents name, by place; None if none could be read whole, and of
+    /// the section.
+    pub free: Option<Vec<FreeExtent>>,
+    /// Reverse mappings; None if their btree could not be read whole, or is not there.
+    pub rmaps: Option<Vec<Rmap>>,
+    /// Reference counts; None if their btree could not be read whole, or is not there.
+    pub refcounts: Option<Vec<Refcount>>,
+}
+
+impl Records {
     /// Whether a block is free, as far as the group knows.
     pub fn says_free(&self, block: u32) -> bool {
         let Some(free) = &self.free else { return false };
@@ -37,6 +46,17 @@ impl Group {
         at.checked_sub(1).is_some_and(|at| block - free[at].start < free[at].len)
     }
 
+    /// How many owners of a block the reference counts know of, if it is shared.
+    pub fn refs(&self, block: u32) -> Option<u32> {
+        let covers = |count: &&Refcount| {
+            !count.cow && count.start <= block && block < count.start + count.len
+        };
+        let counts = self.refcounts.iter().flatten();
+        counts.filter(covers).map(|count| count.refs).max()
+    }
+}
+
+impl Group {
     /// Whether the reverse mappings say that a block holds inodes; None where they say nothing.
     pub fn says_inodes(&self, block: u32) -> Option<bool> {
         let runs = self.inode_runs.as_ref()?;
@@ -143,10 +163,8 @@ impl Fs<'_> {
             agi,
             chunks,
             chunks_whole: inodes.whole,
-            free,
             inode_runs,
-            rmaps,
-            refcounts,
+            records: Records { free, rmaps, refcounts },
             wrong: !(whole && agf_sound && agi_sound && agfl_sound),
         })
     }

@@ -111,6 +111,7 @@ impl Fs<'_> {
     /// Reads all inodes, and says which of each chunk are in use.
     pub fn read_inodes(&mut self) -> Result<(), DeviceError> {
         self.inodes.clear();
+        self.tree_records.clear();
         let all = self.groups.iter().map(|group| group.chunks.len() as u64).sum();
         self.view.meter.begin("reading inodes", all);
         for ag in 0..self.g.ag_count() {
@@ -134,7 +135,7 @@ impl Fs<'_> {
                 self.groups[ag as usize].chunks[index] = now;
             }
         }
-        Ok(())
+        self.read_section()
     }
 
     /// Reads an inode; false if it is free.

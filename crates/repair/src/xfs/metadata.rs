@@ -13,12 +13,29 @@ use xfs::format::inode::{Flags, Flags2, MetadataType, RawInode};
 
 use super::names::Name;
 use super::{Fs, lossy, safe};
+use crate::RepairError;
 
 /// The directory of quota files.
 const QUOTA: &[u8] = b"quota";
-/// The directory of the realtime section's files; no section is repaired.
+/// The directory of the realtime section's files.
 const GROUPS: &[u8] = b"rtgroups";
 const DIRECTORY: u16 = 0x4000;
+
+/// What an inode of the tree is.
+#[derive(Clone, Copy)]
+pub struct Held {
+    /// What it holds.
+    pub holds: MetadataType,
+    /// Of which group of the realtime section, if it is a file of one.
+    pub group: u32,
+}
+
+impl Held {
+    /// What has no group.
+    fn alone(holds: MetadataType) -> Held {
+        Held { holds, group: 0 }
+    }
+}
 
 impl Fs<'_> {
     /// The roots: of the users' directories, and of the metadata directory.
@@ -30,18 +47,23 @@ impl Fs<'_> {
     ///
     /// # Errors
     /// The device's.
-    pub fn settle_metadata(&mut self) -> Result<(), DeviceError> {
+    pub fn settle_metadata(&mut self) -> Result<(), RepairError> {
         let Some(root) = self.g.metadata_root else { return Ok(()) };
-        self.name_again(root);
-        let mut all: BTreeMap<u64, MetadataType> = [(root.0, MetadataType::Directory)].into();
+        self.name_again(root)?;
+        if self.g.realtime.blocks > 0 && self.child(root, GROUPS).is_none() {
+            self.make_groups(root)?;
+            self.name_again(root)?;
+        }
+        let directory = Held::alone(MetadataType::Directory);
+        let mut all: BTreeMap<u64, Held> = [(root.0, directory)].into();
         self.keep_names(root, &mut all, |name| {
-            [QUOTA, GROUPS].contains(&name).then_some(MetadataType::Directory)
+            [QUOTA, GROUPS].contains(&name).then_some(directory)
         });
         self.quota_inos = [None; 3];
         if let Some(quota) = self.child(root, QUOTA) {
             self.keep_names(quota, &mut all, |name| {
                 let kind = QuotaKind::ALL.into_iter().find(|kind| kind.name().as_bytes() == name);
-                kind.map(MetadataType::of_quota)
+                kind.map(|kind| Held::alone(MetadataType::of_quota(kind)))
             });
             for kind in QuotaKind::ALL {
                 let file = self.child(quota, kind.name().as_bytes());
@@ -49,7 +71,9 @@ impl Fs<'_> {
             }
         }
         if let Some(groups) = self.child(root, GROUPS) {
-            self.keep_names(groups, &mut all, |_| None);
+            let names = self.section_names();
+            self.keep_names(groups, &mut all, |name| names.get(name).copied());
+            self.section_files_exist(groups, &mut all)?;
         }
         self.keep_apart(&all);
         for ino in self.inodes.keys().copied().collect::<Vec<_>>() {
@@ -58,14 +82,36 @@ impl Fs<'_> {
         Ok(())
     }
 
+    /// Makes the directory of the realtime section's files.
+    fn make_groups(&mut self, root: Ino) -> Result<(), RepairError> {
+        let Some(ino) = self.free_inode() else {
+            return Err(RepairError::Hopeless("no free inode for \"rtgroups\"".into()));
+        };
+        self.new_directory(ino, DIRECTORY)?;
+        self.name_metadata(root, GROUPS.to_vec(), ino);
+        let detail = "\"rtgroups\" is missing";
+        self.note(safe(Rule::MetadataDirectory, At::Inode(root), detail, "make it anew"));
+        Ok(())
+    }
+
+    /// Adds a name to a directory of the tree.
+    pub fn name_metadata(&mut self, dir: Ino, name: Vec<u8>, ino: Ino) {
+        let directory = self.dirs.contains_key(&ino.0);
+        let kind = if directory { FileType::Directory } else { FileType::Regular };
+        let parent = self.dirs.get_mut(&dir.0).expect("a directory");
+        parent.names.push(Name { name, ino, kind });
+        parent.rebuild = true;
+        self.inodes.get_mut(&ino.0).expect("in use").names += 1;
+    }
+
     /// What a name of a directory points at.
-    fn child(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
+    pub fn child(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
         let names = &self.dirs.get(&dir.0)?.names;
         names.iter().find(|entry| entry.name == name).map(|entry| entry.ino)
     }
 
     /// Gives names to inodes of the tree that have lost them, by what they hold.
-    fn name_again(&mut self, root: Ino) {
+    fn name_again(&mut self, root: Ino) -> Result<(), DeviceError> {
         let lost = |inode: &super::inodes::Inode| {
             inode.names == 0 && inode.core.flags2.contains(Flags2::METADATA)
         };
@@ -83,10 +129,12 @@ impl Fs<'_> {
                 free.then(|| (dir, pointer.name.clone()))
             });
             // Without pointers its place follows from what it holds.
-            let place = place.or_else(|| match directory {
-                true if self.holds_quota(Ino(ino)) => Some((root, QUOTA.to_vec())),
-                _ => None,
-            });
+            let place = match (place, directory) {
+                (None, true) if self.holds_quota(Ino(ino)) => Some((root, QUOTA.to_vec())),
+                (None, true) if self.holds_groups(Ino(ino)) => Some((root, GROUPS.to_vec())),
+                (None, false) => self.place_of_group_file(root, Ino(ino))?,
+                (place, _) => place,
+            };
             let Some((dir, name)) = place.filter(|(dir, name)| self.child(*dir, name).is_none())
             else {
                 continue;
@@ -95,12 +143,35 @@ impl Fs<'_> {
             let action = format!("name it \"{text}\" again in directory {dir}");
             let detail = "an inode of the file system itself without a name";
             self.note(safe(Rule::Unconnected, At::Inode(Ino(ino)), detail, &action));
-            let kind = if directory { FileType::Directory } else { FileType::Regular };
-            let parent = self.dirs.get_mut(&dir.0).expect("a directory");
-            parent.names.push(Name { name, ino: Ino(ino), kind });
-            parent.rebuild = true;
-            self.inodes.get_mut(&ino).expect("in use").names += 1;
+            self.name_metadata(dir, name, Ino(ino));
         }
+        Ok(())
+    }
+
+    /// Whether a directory has names of files of the realtime section's groups.
+    fn holds_groups(&self, dir: Ino) -> bool {
+        let names = self.section_names();
+        let mut held = self.dirs.get(&dir.0).into_iter().flat_map(|dir| &dir.names);
+        held.any(|name| names.contains_key(&name.name))
+    }
+
+    /// Where a file of a group of the realtime section belongs, by what it says of itself.
+    fn place_of_group_file(
+        &mut self,
+        root: Ino,
+        ino: Ino,
+    ) -> Result<Option<(Ino, Vec<u8>)>, DeviceError> {
+        let Some(dir) = self.child(root, GROUPS).filter(|dir| self.dirs.contains_key(&dir.0))
+        else {
+            return Ok(None);
+        };
+        let number = RawInode::view(&self.slot(ino)?).expect("a slot holds a core").di_onlink;
+        let group = self.inodes[&ino.0].core.project;
+        let mut names = self.section_names().into_iter();
+        let name = names
+            .find(|(_, held)| held.holds as u16 == number.get() && held.group == group)
+            .map(|(name, _)| (dir, name));
+        Ok(name)
     }
 
     /// Whether a directory has a name of a quota file.
@@ -112,13 +183,13 @@ impl Fs<'_> {
     fn keep_names(
         &mut self,
         dir: Ino,
-        all: &mut BTreeMap<u64, MetadataType>,
-        belongs: impl Fn(&[u8]) -> Option<MetadataType>,
+        all: &mut BTreeMap<u64, Held>,
+        belongs: impl Fn(&[u8]) -> Option<Held>,
     ) {
         let names = self.dirs.get(&dir.0).map_or(Vec::new(), |dir| dir.names.clone());
         for name in names {
             let holds = belongs(&name.name).filter(|holds| {
-                let directory = *holds == MetadataType::Directory;
+                let directory = holds.holds == MetadataType::Directory;
                 let mode = if directory { DIRECTORY } else { 0x8000 };
                 let inode = self.inodes.get(&name.ino.0);
                 inode.is_some_and(|inode| inode.core.file_type() == mode)
@@ -141,7 +212,7 @@ impl Fs<'_> {
     }
 
     /// Names of users do not point into the tree.
-    fn keep_apart(&mut self, all: &BTreeMap<u64, MetadataType>) {
+    fn keep_apart(&mut self, all: &BTreeMap<u64, Held>) {
         for dir in self.dirs.keys().copied().collect::<Vec<_>>() {
             if all.contains_key(&dir) {
                 continue;
@@ -157,19 +228,21 @@ impl Fs<'_> {
     }
 
     /// The fields of an inode that is in the tree, or is not.
-    fn settle_fields(&mut self, ino: Ino, holds: Option<MetadataType>) -> Result<(), DeviceError> {
+    fn settle_fields(&mut self, ino: Ino, held: Option<Held>) -> Result<(), DeviceError> {
+        let size = held.map(|held| self.blocks_of_group_file(held.holds));
+        let size = u64::from(size.unwrap_or(0)) << self.g.block_bits;
         let inode = self.inodes.get_mut(&ino.0).expect("in use");
         let before = inode.core.clone();
         let core = &mut inode.core;
-        match holds {
-            Some(holds) => {
+        match held {
+            Some(Held { holds, group }) => {
                 core.mode &= 0xf000;
                 (core.uid, core.gid) = (0, 0);
                 core.flags |= Flags::of_metadata(holds == MetadataType::Directory);
                 core.flags2 |= Flags2::METADATA;
                 core.flags2.remove(Flags2::DAX);
                 if holds != MetadataType::Directory {
-                    (core.size, core.project) = (0, 0);
+                    (core.size, core.project) = (size, group);
                 }
             }
             None if core.flags2.contains(Flags2::METADATA) && inode.names > 0 => {
@@ -181,14 +254,14 @@ impl Fs<'_> {
         inode.dirty |= changed;
         let mut slot = self.slot(ino)?;
         let raw = RawInode::view_mut(&mut slot).expect("a slot holds a core");
-        let number = holds.map_or(0, |holds| holds as u16);
+        let number = held.map_or(0, |held| held.holds as u16);
         let renumbered = raw.di_onlink.get() != number;
         if renumbered {
             raw.di_onlink.set(number);
             self.put_slot(ino, &mut slot)?;
         }
         if changed || renumbered {
-            let detail = match holds {
+            let detail = match held {
                 Some(_) => "is in the metadata directory, and its fields say otherwise",
                 None => "is not in the metadata directory, and its fields say otherwise",
             };

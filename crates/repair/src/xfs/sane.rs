@@ -10,8 +10,10 @@ use xfs::format::extent;
 use xfs::format::inode::{
     CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore, MAGIC, RawInode, fork_ranges,
 };
+use xfs::format::record::{RMAP_ATTR_FORK, Rmap};
 use xfs::format::{At, Corrupt, CorruptKind, Kind, verifier};
 
+use super::forks::Device;
 use super::{Fs, lossy};
 
 /// Types of inodes whose content is no device number, by their bits in the mode.
@@ -68,12 +70,45 @@ impl Fs<'_> {
         if self.healing {
             return Ok(None);
         }
-        let Some((core, mut slot)) = self.sane_core(ino, slot, corrupt)? else { return Ok(None) };
+        let (both, action) = match self.sane_core(ino, slot, corrupt)? {
+            Some(both) => (Some(both), "take what its forks show"),
+            None => (self.without_map(ino, slot), "take what the reverse mappings say"),
+        };
+        let Some((core, mut slot)) = both else { return Ok(None) };
         self.put_slot(ino, &mut slot)?;
-        let (detail, action) = (corrupt.kind.to_string(), "take what its forks show");
+        let detail = corrupt.kind.to_string();
         let loss = "what is derived may be wrong";
         self.note(lossy(Rule::Inode, At::Inode(ino), detail, action, loss));
         Ok(Some((core, slot)))
+    }
+
+    /// An inode whose block map is gone, with an empty one in its place: if reverse mappings know
+    /// what it maps.
+    fn without_map(&self, ino: Ino, slot: &[u8]) -> Option<(InodeCore, Vec<u8>)> {
+        let mut slot = slot.to_vec();
+        let end = CORE_SIZE + Self::data_fork(&slot).len();
+        let raw = RawInode::view_mut(&mut slot).expect("a core");
+        let of_inode = |rmap: &Rmap| rmap.owner == ino.0 && rmap.offset & RMAP_ATTR_FORK == 0;
+        let known = match in_section(raw) {
+            // The reverse maps of the section are not read yet.
+            true => self.g.section_trees() && self.g.features.rmapbt(),
+            false => {
+                let mut rmaps = self.all_records(Device::Data).flat_map(|it| it.rmaps.iter());
+                rmaps.any(|list| list.iter().any(of_inode))
+            }
+        };
+        if !known || raw.di_format != ForkFormat::Btree as u8 {
+            return None;
+        }
+        raw.di_format = ForkFormat::Extents as u8;
+        let wide = Flags2::from_bits_retain(raw.di_flags2.get()).contains(Flags2::NREXT64);
+        match wide {
+            true => raw.di_big_nextents.set(0),
+            false => raw.di_nextents.set(0),
+        }
+        slot[CORE_SIZE..end].fill(0);
+        let core = InodeCore::parse(&slot, ino, &self.g).ok()?;
+        Some((core, slot))
     }
 
     fn sane_core(

@@ -1,24 +1,44 @@
-//! The realtime section without groups: bitmap, summary and counter follow from the files that lie
-//! in it. Its device is not read.
+//! The realtime section: bitmaps, summaries and the counter follow from the files that lie in it.
+//! Its device is not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use base::{FsBlock, Ino, bitmap};
+use block::DeviceError;
 use xfs::Rule;
-use xfs::format::{At, Extent};
+use xfs::format::record::{Rmap, owner};
+use xfs::format::{At, Extent, Kind, RealtimeShape, verifier};
 
 use super::forks::Which;
+use super::groups::Records;
 use super::{Fs, lossy, safe};
 use crate::RepairError;
 
 /// Mode of the files of the section.
-const FILE_MODE: u16 = 0x8000;
+pub const FILE_MODE: u16 = 0x8000;
 const RULES: [Rule; 2] = [Rule::RealtimeBitmap, Rule::RealtimeSummary];
 
+/// A group of the section, or all of it where it is not divided.
+#[derive(Default)]
+pub struct SectionGroup {
+    /// Bitmap, summary, reverse map and reference counts, as far as they are there.
+    pub files: [Option<Ino>; 4],
+    /// What its btrees say of its blocks.
+    pub records: Records,
+}
+
 impl Fs<'_> {
-    /// The files of the section exist, with as many blocks as it takes: none where there is no
-    /// section.
+    /// Blocks of a group that no file has.
+    pub fn section_fixed(&self, group: u32) -> Vec<Rmap> {
+        let shape = self.g.realtime;
+        let len = shape.super_extents() as u32 * shape.extent_blocks;
+        let held = Rmap { start: 0, len, owner: owner::FS, offset: 0 };
+        if group == 0 && len > 0 { vec![held] } else { Vec::new() }
+    }
+
+    /// The files of a section without groups exist, with as many blocks as it takes: none where
+    /// there is no section.
     ///
     /// # Errors
     /// Their place is gone; no room for their blocks.
@@ -28,23 +48,21 @@ impl Fs<'_> {
         }
         self.realtime_numbers()?;
         let shape = self.g.realtime;
+        if let Some(section) = self.section.first_mut() {
+            let [bitmap, summary] = self.g.realtime_inos;
+            section.files = [Some(bitmap), Some(summary), None, None];
+        }
         let blocks = match shape.blocks {
             0 => [0; 2],
             _ => [shape.bitmap_blocks, shape.summary_blocks(self.g.block_size)],
         };
         for ((ino, rule), blocks) in self.g.realtime_inos.into_iter().zip(RULES).zip(blocks) {
             let size = u64::from(blocks) << self.g.block_bits;
-            let sound = self.inodes.get(&ino.0).is_some_and(|inode| {
-                let whole = match blocks {
-                    0 => inode.data.extents.is_empty(),
-                    _ => inode.data.runs(0, blocks).is_some(),
-                };
-                let sized =
-                    if blocks == 0 { inode.core.size == 0 } else { inode.core.size >= size };
-                let plain = inode.core.file_type() == FILE_MODE && inode.data.section.is_none();
-                plain && sized && whole && inode.data.wrong.is_none()
+            let sized = self.inodes.get(&ino.0).is_some_and(|inode| match blocks {
+                0 => inode.core.size == 0,
+                _ => inode.core.size >= size,
             });
-            if sound {
+            if sized && self.holds_blocks(ino, blocks) {
                 continue;
             }
             if !self.has_slot(ino) {
@@ -58,13 +76,37 @@ impl Fs<'_> {
             };
             self.note(safe(rule, At::Inode(ino), detail, "make one"));
             self.new_inode(ino, FILE_MODE)?;
-            if blocks > 0 {
-                let runs = self.take_blocks(blocks)?;
-                let inode = self.inodes.get_mut(&ino.0).expect("it is new");
-                inode.data.append_runs(0, &runs);
-                (inode.core.size, inode.map_data) = (size, true);
-            }
+            self.give_blocks(ino, blocks)?;
         }
+        Ok(())
+    }
+
+    /// Whether an inode is a file on the device of the data that has its first blocks, and no
+    /// others if there are to be none.
+    pub fn holds_blocks(&self, ino: Ino, blocks: u32) -> bool {
+        self.inodes.get(&ino.0).is_some_and(|inode| {
+            let whole = match blocks {
+                0 => inode.data.extents.is_empty(),
+                _ => inode.data.runs(0, blocks).is_some(),
+            };
+            let plain = inode.core.file_type() == FILE_MODE && inode.data.section.is_none();
+            plain && whole && inode.data.wrong.is_none()
+        })
+    }
+
+    /// Gives a new file its blocks.
+    ///
+    /// # Errors
+    /// There are not enough.
+    pub fn give_blocks(&mut self, ino: Ino, blocks: u32) -> Result<(), RepairError> {
+        if blocks == 0 {
+            return Ok(());
+        }
+        let runs = self.take_blocks(blocks)?;
+        let inode = self.inodes.get_mut(&ino.0).expect("it is new");
+        inode.data.append_runs(0, &runs);
+        inode.core.size = u64::from(blocks) << self.g.block_bits;
+        inode.map_data = true;
         Ok(())
     }
 
@@ -86,45 +128,27 @@ impl Fs<'_> {
         Ok(())
     }
 
-    /// Settles what belongs to whom in the section, and makes bitmap, summary and counter say so.
+    /// Settles what belongs to whom in the section, and makes bitmaps, summaries, btrees and the
+    /// counter say so.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's; no room for a btree.
     pub fn write_section(&mut self) -> Result<(), RepairError> {
-        let shape = self.g.realtime;
-        if shape.blocks == 0 {
+        if self.g.realtime.blocks == 0 {
             return Ok(());
         }
         self.settle_section();
+        let shape = self.g.realtime;
         let count = shape.extents as usize;
         let mut free = vec![0; count.div_ceil(8)];
         bitmap::set_range(&mut free, 0, count);
         for (run, _) in self.section_claims() {
             bitmap::clear_range(&mut free, run.start as usize, run.end as usize);
         }
-        let words = shape.words(self.g.block_size);
-        let size = self.g.block_size as usize;
-        let blocks = |bytes: &[u8], count: u32| {
-            let mut bytes = bytes.to_vec();
-            bytes.resize(count as usize * size, 0);
-            bytes
-        };
-        let bitmap = blocks(&free, shape.bitmap_blocks);
-        let mut rows = blocks(&[], shape.summary_blocks(self.g.block_size));
-        let (mut at, row) = (0, u64::from(shape.bitmap_blocks));
-        while let Some(start) = bitmap::find_next_set(&free, at, count) {
-            let len = bitmap::run_of_ones(&free, start, count);
-            let index = u64::from(len.ilog2()) * row + start as u64 / words.bits();
-            let word = &mut rows[index as usize * 4..][..4];
-            let found = u32::from_le_bytes((&*word).try_into().expect("a word"));
-            words.set(word, found + 1);
-            at = start + len;
+        for group in 0..shape.group_count() {
+            self.write_free_space(group, &free)?;
         }
-        for (rule, (ino, bytes)) in
-            RULES.into_iter().zip(self.g.realtime_inos.into_iter().zip([bitmap, rows]))
-        {
-            self.write_section_file(rule, ino, &bytes)?;
-        }
+        self.write_section_trees()?;
         let extents = count as u64 - bitmap::count_zeros(&free, count) as u64;
         let found = self.raw.sb_frextents.get();
         if found != extents {
@@ -136,24 +160,68 @@ impl Fs<'_> {
         Ok(())
     }
 
-    /// Writes the blocks of one of the files that differ.
+    /// Makes bitmap and summary of a group say which extents of the section are free.
+    fn write_free_space(&mut self, group: u32, free: &[u8]) -> Result<(), DeviceError> {
+        let shape = self.g.realtime;
+        let words = shape.words(self.g.block_size);
+        let (here, row) = (shape.extents_of(group), u64::from(shape.bitmap_blocks));
+        let (first, end) = (here.start as usize, here.end as usize);
+        let size = self.g.block_size as usize;
+        let blocks = |count: u32| vec![vec![0; size]; count as usize];
+        let mut maps = blocks(shape.bitmap_blocks);
+        let mut counts = blocks(shape.summary_blocks(self.g.block_size));
+        let (all, bits) = (words.place(0..words.per_block() as usize), words.bits() as usize);
+        let mut at = first;
+        while let Some(start) = bitmap::find_next_set(free, at, end) {
+            let len = bitmap::run_of_ones(free, start, end);
+            let run = start - first..start - first + len;
+            let touched = run.start / bits..run.end.div_ceil(bits);
+            for (index, block) in touched.clone().zip(&mut maps[touched]) {
+                let own = index * bits..(index + 1) * bits;
+                let from = run.start.max(own.start) - own.start;
+                let to = run.end.min(own.end) - own.start;
+                bitmap::set_range(&mut block[all.clone()], from, to);
+            }
+            let index = u64::from(len.ilog2()) * row + (run.start / bits) as u64;
+            let (block, word) = (index / words.per_block(), (index % words.per_block()) as usize);
+            let block = &mut counts[block as usize];
+            let value = words.get(block, word) + 1;
+            words.set(&mut block[words.place(word..word + 1)], value);
+            at = start + len;
+        }
+        maps.iter_mut().for_each(|block| words.turn(&mut block[all.clone()]));
+        let [bitmap, summary, ..] = self.section[group as usize].files;
+        self.write_section_file(Rule::RealtimeBitmap, Kind::RealtimeBitmap, bitmap, maps)?;
+        self.write_section_file(Rule::RealtimeSummary, Kind::RealtimeSummary, summary, counts)
+    }
+
+    /// Writes the blocks of a bitmap or a summary that differ.
     fn write_section_file(
         &mut self,
         rule: Rule,
-        ino: Ino,
-        bytes: &[u8],
-    ) -> Result<(), RepairError> {
-        let size = self.g.block_size as usize;
-        let inode = &self.inodes[&ino.0];
-        let runs = inode.data.runs(0, (bytes.len() / size) as u32).expect("the file is whole");
+        kind: Kind,
+        ino: Option<Ino>,
+        blocks: Vec<Vec<u8>>,
+    ) -> Result<(), DeviceError> {
+        let ino = ino.expect("the files of the section exist");
+        let runs = self.inodes[&ino.0].data.runs(0, blocks.len() as u32);
+        let runs = runs.expect("the file is whole");
         let places = runs.iter().flat_map(|&(start, count)| {
             (0..u64::from(count)).map(move |block| FsBlock(start.0 + block))
         });
         let mut wrong = 0;
-        for (place, content) in places.collect::<Vec<_>>().into_iter().zip(bytes.chunks(size)) {
-            let place = self.linear(place);
-            if self.view.read(place)? != content {
-                self.view.write(place, content);
+        for (place, mut content) in places.collect::<Vec<_>>().into_iter().zip(blocks) {
+            let found = self.view.read(self.linear(place))?;
+            if self.g.realtime.groups.is_some() {
+                let expect = self.g.expect(self.g.sector(place), Some(ino.0));
+                let sound = verifier::verify(kind, &found, &expect, At::Inode(ino)).is_ok();
+                let lsn = if sound { verifier::lsn(kind, &found) } else { 0 };
+                self.note_cycle(lsn);
+                verifier::stamp(kind, &mut content, &expect);
+                verifier::update_lsn_crc(kind, &mut content, lsn);
+            }
+            if found[..] != content {
+                self.view.write(self.linear(place), &content);
                 wrong += 1;
             }
         }
@@ -164,14 +232,15 @@ impl Fs<'_> {
         Ok(())
     }
 
-    /// Extents of the section that files have, with the file, in their order. An extent is a
-    /// file's as a whole.
+    /// Extents of the section that files have, with the file, in their order; inode 0 has those of
+    /// the section's superblock. An extent is a file's as a whole.
     fn section_claims(&self) -> Vec<(Range<u64>, u64)> {
-        let unit = u64::from(self.g.realtime.extent_blocks.max(1));
+        let shape = self.g.realtime;
         let mut claims: Vec<(Range<u64>, u64)> = Vec::new();
+        claims.extend((shape.super_extents() > 0).then(|| (0..shape.super_extents(), 0)));
         for (&ino, inode) in &self.inodes {
             for extent in inode.data.section.iter().flatten() {
-                claims.push((units(extent, unit), ino));
+                claims.push((units(extent, &shape), ino));
             }
         }
         claims.sort_unstable_by_key(|(run, ino)| (run.start, run.end, *ino));
@@ -180,9 +249,13 @@ impl Fs<'_> {
 
     /// Takes extents of the section out of the maps of all files but one: no copy can be made. A
     /// file that contradicts itself has the weaker claim, then the one with the higher number.
+    /// Where blocks may be shared that is settled already.
     fn settle_section(&mut self) {
-        let unit = u64::from(self.g.realtime.extent_blocks.max(1));
-        let partial = self.partial_files(unit);
+        let shape = self.g.realtime;
+        if shape.groups.is_some() && self.g.features.reflink() {
+            return self.whole_units();
+        }
+        let partial = self.partial_files();
         let mut claims = self.section_claims();
         claims.sort_by_key(|(run, ino)| (partial.contains(ino), *ino, run.start));
         let mut taken: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
@@ -201,20 +274,21 @@ impl Fs<'_> {
         for (ino, run) in lost {
             let inode = self.inodes.get_mut(&ino).expect("in use");
             let list = inode.data.section.take().unwrap_or_default();
-            let kept = list.into_iter().filter(|extent| units(extent, unit) != run);
+            let kept = list.into_iter().filter(|extent| units(extent, &shape) != run);
             inode.data.section = Some(kept.collect());
             inode.renew(Which::Data);
             let detail = format!("realtime extents from {} on are another file's, too", run.start);
             let (action, loss) = ("take them out of its map", "its content there");
             self.note(lossy(Rule::DoubleUse, At::Inode(Ino(ino)), detail, action, loss));
         }
-        self.whole_units(unit);
+        self.whole_units();
     }
 
     /// Files that map extents of the section in part.
-    fn partial_files(&self, unit: u64) -> BTreeSet<u64> {
+    fn partial_files(&self) -> BTreeSet<u64> {
+        let shape = self.g.realtime;
         let partial = |list: &Vec<Extent>| {
-            let mut whole = Whole { unit, ..Whole::default() };
+            let mut whole = Whole { shape, ..Whole::default() };
             list.iter().for_each(|extent| whole.take(*extent));
             whole.list != *list
         };
@@ -227,11 +301,12 @@ impl Fs<'_> {
 
     /// A file maps extents of the section once, and from their starts on: what is lost of one is
     /// mapped as unwritten, or the rest of it goes, too.
-    fn whole_units(&mut self, unit: u64) {
+    fn whole_units(&mut self) {
+        let shape = self.g.realtime;
         let mut notes = Vec::new();
         for (&ino, inode) in &mut self.inodes {
             let Some(list) = &inode.data.section else { continue };
-            let mut whole = Whole { unit, ..Whole::default() };
+            let mut whole = Whole { shape, ..Whole::default() };
             list.iter().for_each(|extent| whole.take(*extent));
             if whole.list != *list {
                 inode.data.section = Some(whole.list);
@@ -254,7 +329,7 @@ impl Fs<'_> {
 /// What a file maps of the section, extents as a whole.
 #[derive(Default)]
 struct Whole {
-    unit: u64,
+    shape: RealtimeShape,
     list: Vec<Extent>,
     /// Extents of the section that are mapped, by their starts.
     seen: BTreeMap<u64, u64>,
@@ -264,11 +339,11 @@ struct Whole {
 impl Whole {
     /// Takes the next extent of the file.
     fn take(&mut self, extent: Extent) {
-        let inside = extent.start.0 % self.unit;
+        let inside = self.shape.linear(extent.start) % u64::from(self.shape.extent_blocks.max(1));
         let last = self.list.last();
         let goes_on = inside > 0 && last.is_some_and(|last| last.goes_on(&extent));
         let end = last.map_or(0, Extent::end);
-        let mut run = units(&extent, self.unit);
+        let mut run = units(&extent, &self.shape);
         if goes_on {
             // Its first extent of the section is known as that of the one before.
             run.start += 1;
@@ -294,7 +369,7 @@ impl Whole {
 }
 
 /// The extents of the section that an extent of a file has a part of.
-fn units(extent: &Extent, unit: u64) -> Range<u64> {
-    let end = extent.start.0 + u64::from(extent.count);
-    extent.start.0 / unit..end.div_ceil(unit)
+fn units(extent: &Extent, shape: &RealtimeShape) -> Range<u64> {
+    let (unit, start) = (u64::from(shape.extent_blocks.max(1)), shape.linear(extent.start));
+    start / unit..(start + u64::from(extent.count)).div_ceil(unit)
 }

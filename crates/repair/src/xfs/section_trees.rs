@@ -1,6 +1,6 @@
 //! Files of a realtime section in groups that describe themselves: the btrees, whose roots lie in
 //! inodes of the metadata directory and whose blocks lie in the groups of the data; bitmaps and
-//! summaries. They are moved, not repaired.
+//! summaries.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::RepairError;
 const LEVELS_MAX: u16 = 9;
 
 /// The kind of the tree whose root lies in an inode's slot.
-fn kind_of(slot: &[u8]) -> Option<Kind> {
+pub fn kind_of(slot: &[u8]) -> Option<Kind> {
     MetadataType::tree_of(RawInode::view(slot)?.di_onlink.get())
 }
 
@@ -183,6 +183,7 @@ impl Fs<'_> {
         self.put_slot(ino, &mut slot)?;
         let inode = self.inodes.get_mut(&ino.0).expect("in use");
         (inode.data.tree, inode.dirty) = (tree, true);
+        inode.data.wrong = None;
         Ok(())
     }
 

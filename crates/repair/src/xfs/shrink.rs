@@ -20,7 +20,7 @@ use xfs::resize::shape;
 
 use super::forks::Which;
 use super::space::complement;
-use super::super_block::{Purpose, open};
+use super::super_block::open;
 use super::{Fs, Group, Inode};
 use crate::RepairError;
 use crate::plan::Plan;
@@ -82,7 +82,7 @@ pub fn plan(
 ) -> Result<ShrinkPlan, EditError> {
     let mut view = View::new(cx, queue);
     view.meter = meter.clone();
-    let mut fs = open(view, Purpose::Move)?;
+    let mut fs = open(view)?;
     if fs.g.features.external_log {
         fs.ensure_empty(log)?;
     }
@@ -144,7 +144,7 @@ pub fn plan_least(
     log: Option<&BesideDevice>,
     meter: &Meter,
 ) -> Result<(u64, Option<ShrinkPlan>), EditError> {
-    let g = open(View::new(cx, queue), Purpose::Move)?.g;
+    let g = open(View::new(cx, queue))?.g;
     let bytes = |blocks: u64| blocks * u64::from(g.block_size);
     // What no size of this file system can be planned for shows here.
     let mut best = match plan(cx, queue, log, bytes(g.blocks_count() - 1), meter) {
@@ -231,7 +231,7 @@ fn log_place(fs: &Fs<'_>, bytes: u64) -> Result<Option<AgBlock>, EditError> {
 
 /// What a group knows as free in front of a block.
 fn clipped(group: &Group, end: u32) -> Vec<FreeExtent> {
-    let free = group.free.iter().flatten();
+    let free = group.records.free.iter().flatten();
     let kept = free.filter(|extent| extent.start < end);
     kept.map(|extent| FreeExtent { len: extent.len.min(end - extent.start), ..*extent }).collect()
 }
@@ -289,7 +289,7 @@ impl Shrink<'_> {
             let mut free = clipped(group, length);
             let sum = |list: &[FreeExtent]| list.iter().map(|extent| extent.len).sum::<u32>();
             // Btrees and free lists are what nobody claims and is not free.
-            let all = sum(group.free.as_deref().unwrap_or_default());
+            let all = sum(group.records.free.as_deref().unwrap_or_default());
             let used = sum(&complement(&claims[ag as usize], self.old.ag_length(ag))) - all;
             let stay = sum(&complement(&claims[ag as usize], length)) - sum(&free);
             let mut keep = (used + used / 8 + SPARE_MIN).saturating_sub(stay);

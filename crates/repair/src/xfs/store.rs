@@ -13,7 +13,7 @@ use crate::RepairError;
 
 /// The smallest and the usual room of a fork in its inode, bytes.
 pub const ROOM_MIN: usize = 24;
-const ROOM_USUAL: usize = 192;
+pub const ROOM_USUAL: usize = 192;
 
 /// What a fork of an inode is to hold.
 enum Content {
@@ -119,6 +119,7 @@ impl Fs<'_> {
             return Content::Bytes(bytes.clone());
         }
         match format {
+            ForkFormat::MetaBtree => Content::Bytes(slot[range].to_vec()),
             ForkFormat::Device => Content::Bytes(slot[range][..8].to_vec()),
             ForkFormat::Local if which == Which::Data => {
                 let bytes = &slot[range];

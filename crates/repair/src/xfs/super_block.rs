@@ -188,15 +188,12 @@ fn unmarked(raw: &RawSuper) -> Vec<u8> {
 }
 
 /// Refuses what cannot be kept right, by name.
-fn refuse(g: &Geometry, view: &View<'_>, purpose: Purpose) -> Result<(), RepairError> {
+fn refuse(g: &Geometry, view: &View<'_>) -> Result<(), RepairError> {
     let beside = Beside { log: true, realtime: true };
     let (access, reasons) = g.features.access_beside(beside);
     if access != Access::ReadWrite {
         let name = reasons.first().map_or("a feature", |reason| reason.name.as_str());
         return Err(RepairError::Feature(name.to_string()));
-    }
-    if g.realtime.blocks > 0 && g.realtime.groups.is_some() && purpose == Purpose::Repair {
-        return Err(RepairError::Feature("a realtime section in groups".into()));
     }
     if !(1024..=65536).contains(&g.block_size) {
         return Err(RepairError::Feature(format!("blocks of {} bytes", g.block_size)));
@@ -209,20 +206,11 @@ fn refuse(g: &Geometry, view: &View<'_>, purpose: Purpose) -> Result<(), RepairE
     Ok(())
 }
 
-/// What a file system is opened for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// To repair it.
-    Repair,
-    /// To move what a sound one holds.
-    Move,
-}
-
 /// Opens a file system: reads the superblock and restores it where it must be.
 ///
 /// # Errors
 /// No superblock, or a feature that is refused.
-pub fn open(mut view: View<'_>, purpose: Purpose) -> Result<Fs<'_>, RepairError> {
+pub fn open(mut view: View<'_>) -> Result<Fs<'_>, RepairError> {
     let v4 = RawSuper::view(&view.read_bytes(0, 512)?).is_some_and(|raw| {
         raw.sb_magicnum.get() == MAGIC && (1..5).contains(&(raw.sb_versionnum.get() & 0xf))
     });
@@ -241,7 +229,7 @@ pub fn open(mut view: View<'_>, purpose: Purpose) -> Result<Fs<'_>, RepairError>
     }
     let g = Geometry::parse(&sector, At::Super(0))
         .map_err(|corrupt| RepairError::Hopeless(corrupt.to_string()))?;
-    refuse(&g, &view, purpose)?;
+    refuse(&g, &view)?;
     view.set_block_size(g.block_size);
     let first = view.read(0)?;
     if !findings.is_empty() {
@@ -255,6 +243,8 @@ pub fn open(mut view: View<'_>, purpose: Purpose) -> Result<Fs<'_>, RepairError>
         raw,
         suspects: Suspects::default(),
         groups: Vec::new(),
+        section: Vec::new(),
+        tree_records: BTreeMap::new(),
         inodes: BTreeMap::new(),
         dirs: BTreeMap::new(),
         spare: None,

@@ -105,7 +105,7 @@ impl Fs<'_> {
     ) -> Result<Vec<AgBlock>, DeviceError> {
         let mut dirs = Vec::new();
         for ag in 0..self.g.ag_count() {
-            let free = self.groups[ag as usize].free.clone().unwrap_or_default();
+            let free = self.groups[ag as usize].records.free.clone().unwrap_or_default();
             for block in free.iter().flat_map(|extent| extent.start..extent.start + extent.len) {
                 let place = AgBlock { ag, block };
                 let data = self.view.read(self.g.linear(place))?;
@@ -251,7 +251,7 @@ impl Fs<'_> {
             let place = self.g.split(extent.start);
             let group = &self.groups[place.ag as usize];
             for index in 0..len {
-                let free = group.says_free(place.block + index as u32);
+                let free = group.records.says_free(place.block + index as u32);
                 lost += u64::from(!free || taken.contains(start + index));
             }
             taken.insert(start..start + len);

@@ -15,51 +15,90 @@ use vfs::FileSystem;
 use xfs::mount::options::BesideDevice;
 use xfs::{MountOptions, Xfs};
 
+#[path = "section_groups.rs"]
+mod groups;
+
 use crate::xfs_support::{self, change_slot, geometry};
 use crate::{RawInode, RawSuper, apply, plan, verifier};
 
+const DATA: u64 = 96 << 20;
 const SECTION: u64 = 24 << 20;
+
+/// A kind of section.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    /// Words of the newest mkfs.xfs, up to the realtime device.
+    words: &'static str,
+    /// In groups, which the host's xfs_repair does not know.
+    groups: bool,
+}
+
+impl Kind {
+    /// A section of the old form.
+    const fn plain(words: &'static str) -> Kind {
+        Kind { words, groups: false }
+    }
+
+    const fn groups(words: &'static str) -> Kind {
+        Kind { words, groups: true }
+    }
+}
+
+const PLAIN_4K: Kind =
+    Kind::plain("-l size=17m -n parent=0 -i exchange=0 -m reflink=0,rmapbt=0 -r extsize=4096,");
+const PLAIN_16K: Kind =
+    Kind::plain("-l size=17m -n parent=0 -i exchange=0 -m reflink=0,rmapbt=0 -r extsize=16384,");
+const PLAIN_1K: Kind = Kind::plain(
+    "-b size=1024 -l size=17m -n parent=0 -i exchange=0 -m reflink=0,rmapbt=0 -r extsize=28k,",
+);
+/// Every form that a section in groups has.
+const GROUPS: [Kind; 5] = [
+    Kind::groups("-l size=17m -m metadir=1 -r rgsize=8m,"),
+    Kind::groups("-b size=1024 -l size=17m -m metadir=1 -n parent=1 -r rgsize=8m,"),
+    Kind::groups("-l size=17m -m metadir=1,reflink=0 -r extsize=28k,"),
+    Kind::groups("-l size=17m -m metadir=1,rmapbt=0 -n parent=1 -r rgsize=8m,"),
+    Kind::groups("-l size=17m -m metadir=1,rmapbt=0,reflink=0 -r rgsize=8m,extsize=8k,"),
+];
 
 /// A file system and its section.
 #[derive(Clone)]
 struct Image {
+    kind: Kind,
     data: Arc<MemoryDevice>,
     section: Arc<MemoryDevice>,
 }
 
 /// One with one of everything, and files of many extents in the section.
-fn image(block: u32, extent: u32) -> (Image, Vec<Ino>) {
-    let [data, section] = [64 << 20, SECTION].map(|len| {
+fn image(kind: Kind) -> (Image, Vec<Ino>) {
+    let [data, section] = [DATA, SECTION].map(|len| {
         let file = tempfile::NamedTempFile::new().expect("a file");
         file.as_file().set_len(len).expect("the file takes its size");
         file
     });
-    let words = format!(
-        "-q --unsupported -b size={block} -l size=12m -m reflink=0,rmapbt=0 -d rtinherit=1 \
-         -r extsize={extent},rtdev={}",
-        section.path().display()
-    );
-    let mut args: Vec<&dyn AsRef<OsStr>> = Vec::new();
+    let words =
+        format!("--unsupported -d rtinherit=1 {}rtdev={}", kind.words, section.path().display());
     let words: Vec<&str> = words.split(' ').collect();
-    args.extend(words.iter().map(|word| word as &dyn AsRef<OsStr>));
-    let path = data.path().to_path_buf();
-    args.push(&path);
-    let made = judge::run("mkfs.xfs", &args);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    newest::mkfs_xfs(data.path(), DATA, &words);
     let image = Image {
+        kind,
         data: Arc::new(testkit::image::load(data.path())),
         section: Arc::new(testkit::image::load(section.path())),
     };
     let inos = rt::testing::world(|cx| {
         let fs = image.mount(cx).expect("a fresh image");
+        let block = u64::from(fs.geometry().block_size);
         let deepest = crate::support::directories(cx, &*fs, 600);
-        crate::support::sparse_files(cx, &*fs, block.into(), 400);
+        crate::support::sparse_files(cx, &*fs, block, 400);
         let dir = mkdir(cx, &*fs, deepest, "dir");
         let inos = (0..20).map(|n| create(cx, &*fs, dir, &format!("file{n}"))).collect::<Vec<_>>();
         for round in 0..6 {
             for (n, &ino) in inos.iter().enumerate() {
                 crate::support::write(cx, &*fs, ino, n as u64, round * 50_000, 3000 + 500 * n);
             }
+        }
+        if fs.geometry().features.reflink() {
+            let copy = create(cx, &*fs, dir, "copy");
+            fs.clone_range(cx, (inos[19], 0), (copy, 0), 250_000 / block * block).expect("clone");
         }
         fs.unmount(cx).expect("unmount");
         inos
@@ -69,7 +108,8 @@ fn image(block: u32, extent: u32) -> (Image, Vec<Ino>) {
 
 impl Image {
     fn fork(&self) -> Image {
-        Image { data: Arc::new(self.data.fork()), section: Arc::new(self.section.fork()) }
+        let [data, section] = [&self.data, &self.section].map(|part| Arc::new(part.fork()));
+        Image { kind: self.kind, data, section }
     }
 
     fn mount(&self, cx: &mut rt::Cx) -> Result<Arc<Xfs>, xfs::MountError> {
@@ -89,12 +129,20 @@ impl Image {
         })
     }
 
+    /// It shows the same as before.
+    #[track_caller]
+    fn same(&self, before: &Manifest, what: &str) {
+        let differs = testkit::manifest::diff(before, &self.manifest());
+        assert!(differs.is_empty(), "{what}: {differs}");
+    }
+
     /// What `xfs_repair -n` of the host and the newest one say.
     fn judge(&self) -> Result<(), String> {
         let [data, section] =
             [&self.data, &self.section].map(|part| testkit::image::write_device(part));
         let args: [&dyn AsRef<OsStr>; 4] = [&"-nP", &"-r", &section.path(), &data.path()];
-        for output in [judge::run("xfs_repair", &args), newest::run("xfs_repair", &args)] {
+        let host = (!self.kind.groups).then(|| judge::run("xfs_repair", &args));
+        for output in host.into_iter().chain([newest::run("xfs_repair", &args)]) {
             if !output.status.success() {
                 return Err(
                     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into()
@@ -120,8 +168,8 @@ impl Image {
 /// Bitmap, summary and counter follow from the files: each of them may be gone, with its inode.
 #[test]
 fn a_section_is_counted_anew() {
-    for (block, extent) in [(4096, 4096), (1024, 28 << 10)] {
-        let (base, inos) = image(block, extent);
+    for kind in [PLAIN_4K, PLAIN_1K] {
+        let (base, inos) = image(kind);
         base.judge().expect("sound");
         assert!(plan(&base.data).expect("a plan").is_clean());
         let before = base.manifest();
@@ -133,7 +181,7 @@ fn a_section_is_counted_anew() {
                 let mut start = 0;
                 change_slot(&image.data, ino, |slot| {
                     let first = xfs::format::Extent::read(&slot[crate::FORK..]).start;
-                    start = g.linear(g.split(first)) * u64::from(block);
+                    start = g.linear(g.split(first)) * u64::from(g.block_size);
                 });
                 image.data.write_at(start + 8, &[byte; 60]);
                 let planned = image.repaired(&format!("{byte:#x} in {ino}"));
@@ -174,30 +222,39 @@ fn a_section_is_counted_anew() {
 /// Whatever happens to the data part, one repair makes it clean.
 #[test]
 fn a_damaged_file_system_with_a_section_is_clean_after_one_repair() {
-    let (base, _) = image(4096, 16 << 10);
-    let blocks = xfs_support::metadata(&base.data);
-    for seed in seeds(12) {
-        let image = base.fork();
-        let mut bytes = image.data.snapshot();
-        let g = geometry(&bytes).expect("sound");
-        let mut rng = Rng::new(seed, 79);
-        let what = xfs_support::damage(&mut bytes, &blocks, &g, &mut rng);
-        if let Ok(path) = std::env::var("IOPATH_KEEP") {
-            std::fs::write(&path, &bytes).expect("the mutant is kept");
-            std::fs::write(path + ".section", image.section.snapshot()).expect("its section");
+    for kind in [PLAIN_16K].into_iter().chain(GROUPS) {
+        let (base, _) = image(kind);
+        base.judge().unwrap_or_else(|text| panic!("{kind:?}: {text}"));
+        assert!(plan(&base.data).expect("a plan").is_clean(), "{kind:?}");
+        let blocks = xfs_support::metadata(&base.data);
+        for seed in seeds(12) {
+            damage_and_repair(&base, &blocks, seed);
         }
-        let damaged = Image { data: Arc::new(MemoryDevice::from_image(&bytes)), ..image };
-        match plan(&damaged.data) {
-            Ok(_) => drop(damaged.repaired(&format!("seed {seed}: {what}"))),
-            Err(error) => println!("seed {seed}: {what}: {error}"),
-        }
+    }
+}
+
+fn damage_and_repair(base: &Image, blocks: &[u64], seed: u64) {
+    let image = base.fork();
+    let mut bytes = image.data.snapshot();
+    let g = geometry(&bytes).expect("sound");
+    let mut rng = Rng::new(seed, 79);
+    let what = xfs_support::damage(&mut bytes, blocks, &g, &mut rng);
+    if let Ok(path) = std::env::var("IOPATH_KEEP") {
+        std::fs::write(&path, &bytes).expect("the mutant is kept");
+        std::fs::write(path + ".section", image.section.snapshot()).expect("its section");
+    }
+    let damaged = Image { data: Arc::new(MemoryDevice::from_image(&bytes)), ..image };
+    let what = format!("{:?}, seed {seed}: {what}", base.kind);
+    match plan(&damaged.data) {
+        Ok(_) => drop(damaged.repaired(&what)),
+        Err(error) => println!("{what}: {error}"),
     }
 }
 
 /// The superblock has other numbers for bitmap and summary: they are the inodes behind the root.
 #[test]
 fn the_files_of_a_section_have_known_numbers() {
-    let (base, _) = image(4096, 16 << 10);
+    let (base, _) = image(PLAIN_16K);
     let before = base.manifest();
     for number in [0, 1, 1733, 140] {
         for field in 0..2 {
@@ -220,7 +277,7 @@ fn the_files_of_a_section_have_known_numbers() {
 /// the other's.
 #[test]
 fn a_file_that_contradicts_itself_has_the_weaker_claim() {
-    let (base, inos) = image(4096, 16 << 10);
+    let (base, inos) = image(PLAIN_16K);
     let before = base.manifest();
     for (wrong, right) in [(3, 9), (9, 3)] {
         let image = base.fork();

@@ -11,7 +11,7 @@ use crate::bmap::{Forks, Which};
 use crate::error::Fault;
 use crate::format::dquot::{self, DquotId, QuotaFlags, RECORD_SIZE, RawDquot};
 use crate::format::features::Version;
-use crate::format::inode::{Flags2, InodeCore, MetadataType, RawInode};
+use crate::format::inode::{Flags2, ForkFormat, InodeCore, MetadataType, RawInode};
 use crate::format::{At, CorruptKind};
 use crate::log::dquot_item::{DQUOT_BLOCK, Usage};
 use crate::metadir;
@@ -19,6 +19,14 @@ use crate::quota::places;
 
 /// Blocks and inodes of each id.
 pub(super) type Counted = BTreeMap<DquotId, Usage>;
+
+/// What an inode of the metadata directory must say of itself.
+pub(super) struct Held {
+    pub holds: MetadataType,
+    pub size: u64,
+    /// The number of its group, of a file of the realtime section.
+    pub project: u32,
+}
 
 impl Checker<'_> {
     /// The kinds whose counts must be right.
@@ -43,19 +51,35 @@ impl Checker<'_> {
         }
         for kind in Kind::ALL {
             let Some(ino) = self.quota_inos[kind as usize].map(Ino) else { continue };
-            let slot = self.reader.read_slot(self.cx, ino);
-            let Some(slot) = self.keep(slot)? else { continue };
-            let raw = RawInode::view(&slot).expect("a slot holds a core");
-            let project = raw.di_projid_lo.get() | raw.di_projid_hi.get();
-            let found = (raw.di_onlink.get(), raw.di_size.get(), project);
-            if found != (MetadataType::of_quota(kind) as u16, 0, 0) {
-                let (holds, size, project) = found;
-                let text = format!(
-                    "the quota file of {} holds {holds}, has {size} bytes and project {project}",
-                    kind.name()
-                );
-                self.findings.add(Rule::QuotaFile, At::Inode(ino), text);
-            }
+            let holds = MetadataType::of_quota(kind);
+            let wanted = Held { holds, size: 0, project: 0 };
+            let name = format!("the quota file of {}", kind.name());
+            self.compare_held(Rule::QuotaFile, ino, &wanted, &name)?;
+        }
+        Ok(())
+    }
+
+    /// Compares what an inode of the metadata directory says of itself with its name there.
+    pub(super) fn compare_held(
+        &mut self,
+        rule: Rule,
+        ino: Ino,
+        wanted: &Held,
+        name: &str,
+    ) -> Result<(), DeviceError> {
+        let slot = self.reader.read_slot(self.cx, ino);
+        let Some(slot) = self.keep(slot)? else { return Ok(()) };
+        let raw = RawInode::view(&slot).expect("a slot holds a core");
+        let [low, high] = [raw.di_projid_lo, raw.di_projid_hi].map(|half| u32::from(half.get()));
+        let (holds, size, project) = (raw.di_onlink.get(), raw.di_size.get(), low | high << 16);
+        if (holds, size, project) != (wanted.holds as u16, wanted.size, wanted.project) {
+            let text = format!("{name} holds {holds}, has {size} bytes and project {project}");
+            self.findings.add(rule, At::Inode(ino), text);
+        }
+        let tree = MetadataType::tree_of(wanted.holds as u16).is_some();
+        if tree != (raw.di_format == ForkFormat::MetaBtree as u8) {
+            let text = format!("{name} has a fork of form {}", raw.di_format);
+            self.findings.add(rule, At::Inode(ino), text);
         }
         Ok(())
     }

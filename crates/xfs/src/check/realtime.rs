@@ -8,6 +8,7 @@ use block::DeviceError;
 
 use super::blocks::{Home, RefcountScan, Region, cow_claim};
 use super::groups::records;
+use super::quota::Held;
 use super::{Checker, Rule};
 use crate::alloc::realtime_runs::set_runs;
 use crate::bmap::{Forks, Which, runs};
@@ -15,10 +16,10 @@ use crate::buf::RAW;
 use crate::buf::meta::buf_maps;
 use crate::error::Fault;
 use crate::format::extent::Extent;
-use crate::format::inode::InodeCore;
+use crate::format::inode::{InodeCore, MetadataType};
 use crate::format::record::{RMAP_UNWRITTEN, Refcount, Rmap, owner};
 use crate::format::{At, CorruptKind, Kind, verifier};
-use crate::metadir;
+use crate::metadir::{self, RealtimeInos};
 
 /// Runs of extents of the section with the file that has them, by their starts.
 pub(super) type Claims = Vec<(Range<u64>, Ino)>;
@@ -116,6 +117,7 @@ impl Checker<'_> {
         let files = metadir::realtime_inos(self.cx, &self.reader);
         let Some(files) = self.keep(files)? else { return Ok(()) };
         let mut free = Vec::new();
+        self.compare_section_files(&files)?;
         for (group, inos) in files.iter().enumerate() {
             self.compare_section_trees(group as u32, inos.trees, &mut claims)?;
         }
@@ -134,6 +136,24 @@ impl Checker<'_> {
         if found != expected {
             let text = format!("free realtime extents: {found} should be {expected}");
             self.findings.add(Rule::SuperCount, At::Super(0), text);
+        }
+        Ok(())
+    }
+
+    /// Compares what the files of the groups say of themselves with their names.
+    fn compare_section_files(&mut self, files: &[RealtimeInos]) -> Result<(), DeviceError> {
+        let (shape, block) = (self.reader.geometry.realtime, self.reader.geometry.block_size);
+        let size = |blocks: u32| u64::from(blocks) * u64::from(block);
+        let sizes = [size(shape.bitmap_blocks), size(shape.summary_blocks(block)), 0, 0];
+        for (project, inos) in (0..).zip(files).filter(|_| shape.groups.is_some()) {
+            let files = inos.files.map(|ino| Some(ino).filter(|_| !shape.zoned));
+            let inos = files.into_iter().chain(inos.trees);
+            for ((ino, size), (what, holds)) in inos.zip(sizes).zip(MetadataType::OF_GROUP) {
+                let Some(ino) = ino else { continue };
+                let wanted = Held { holds, size, project };
+                let name = format!("\"{project}.{what}\"");
+                self.compare_held(Rule::MetadataDirectory, ino, &wanted, &name)?;
+            }
         }
         Ok(())
     }

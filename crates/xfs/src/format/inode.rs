@@ -185,6 +185,15 @@ pub enum MetadataType {
 }
 
 impl MetadataType {
+    /// What the files of a group of the realtime section hold, with the ends of their names, in the
+    /// order in which they are made.
+    pub const OF_GROUP: [(&str, MetadataType); 4] = [
+        ("bitmap", MetadataType::RealtimeBitmap),
+        ("summary", MetadataType::RealtimeSummary),
+        ("rmap", MetadataType::RealtimeRmap),
+        ("refcount", MetadataType::RealtimeRefcount),
+    ];
+
     /// What a quota file of a kind holds.
     pub fn of_quota(kind: QuotaKind) -> MetadataType {
         match kind {

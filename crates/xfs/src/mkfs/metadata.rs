@@ -19,14 +19,6 @@ use crate::format::record::{Rmap, owner};
 use crate::format::{AgInode, At, Geometry, Kind, put_u16, verifier};
 use crate::metadir::{GROUPS, new_core, set_holds, set_parent};
 
-/// The files of a group in the order in which they are made: name, and what they hold.
-const FILES: [(&str, MetadataType); 4] = [
-    ("bitmap", MetadataType::RealtimeBitmap),
-    ("summary", MetadataType::RealtimeSummary),
-    ("rmap", MetadataType::RealtimeRmap),
-    ("refcount", MetadataType::RealtimeRefcount),
-];
-
 /// A file of a group of the section.
 struct File {
     ino: Ino,
@@ -74,7 +66,7 @@ impl MetadataTree {
         let dir = ino(group)?;
         let mut tree = MetadataTree { dir, dir_block: None, small: 0, files: Vec::new(), birth };
         for number in 0..shape.raw.sb_rgcount.get() {
-            for (what, holds) in FILES {
+            for (what, holds) in MetadataType::OF_GROUP {
                 let made = match holds {
                     MetadataType::RealtimeRmap => shape.options.rmapbt,
                     MetadataType::RealtimeRefcount => shape.options.reflink,

@@ -165,6 +165,12 @@ impl RealtimeShape {
         (group as u32, inside as u32)
     }
 
+    /// The block with this number in a group.
+    pub fn block_at(&self, group: u32, block: u32) -> FsBlock {
+        let bits = self.groups.map_or(0, |groups| groups.block_bits);
+        FsBlock((u64::from(group) << bits) | u64::from(block))
+    }
+
     /// The block's number counted from the start of the section, without gaps.
     pub fn linear(&self, block: FsBlock) -> u64 {
         let Some(groups) = self.groups else { return block.0 };
