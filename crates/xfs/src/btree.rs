@@ -14,7 +14,7 @@
 mod delete;
 mod insert;
 pub(crate) mod key;
-mod node;
+pub(crate) mod node;
 #[cfg(test)]
 mod tests;
 

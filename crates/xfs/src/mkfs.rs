@@ -7,9 +7,9 @@
 //! Equal options, UUID and time make the same bytes as `mkfs.xfs` makes, but for the free list of a
 //! group that the log fills up to a few blocks, which is filled here and left empty there.
 //!
-//! Not made: version 4, zones, more groups of a realtime section than have their names in one
-//! directory block (some thirty), and, as by `mkfs.xfs`, file systems below 300 MiB unless the size
-//! of the log is given.
+//! Not made: version 4, zones, more groups of a realtime section than one block of the inode btree
+//! has room for (4,000 with blocks of 4 KiB), and, as by `mkfs.xfs`, file systems below 300 MiB
+//! unless the size of the log is given.
 //!
 //! Source: mkfs.xfs(8), and what it was observed to make.
 
@@ -24,10 +24,12 @@ use crate::format::{Features, Geometry};
 mod conf;
 mod content;
 mod group;
+mod groups_dir;
 mod log_record;
 mod metadata;
 mod options;
 mod realtime;
+mod rmap_tree;
 mod shape;
 
 pub use conf::ConfError;
@@ -99,9 +101,10 @@ pub enum MkfsError {
         /// Extents of all.
         extents: u64,
     },
-    /// More groups of the realtime section than their directory can hold.
+    /// More groups of the realtime section than the group of the log has room for, or one block of
+    /// the inode btree can name.
     #[error(
-        "{0} realtime groups are too many: their names do not fit one directory block; \
+        "{0} realtime groups are too many: their files do not fit one allocation group; \
          choose fewer (-r rgcount=) or larger ones (-r rgsize=)"
     )]
     RealtimeGroups(u32),

@@ -35,6 +35,7 @@ mod block;
 mod data;
 mod entries;
 mod free;
+pub(crate) mod fresh;
 mod leaf;
 mod local;
 mod node;

@@ -26,14 +26,14 @@ pub(super) fn build(shape: &Shape, around: &Surroundings) -> Result<Plan, MkfsEr
     let bits = u32::from(shape.raw.sb_inopblog);
     let geometry = numbers(shape);
     let mut groups: Vec<Group> =
-        (0..geometry.ag_count()).map(|ag| Group::new(shape, &geometry, ag)).collect();
+        (0..geometry.ag_count()).map(|ag| Group::unused(shape, &geometry, ag)).collect();
     let chunk = groups[0].take_chunk(shape).expect("the first group holds the root");
     groups[0].chunks[0].used = if shape.options.metadir { 2 } else { 3 };
     let root = u64::from(chunk) << bits;
     let generation = if shape.options.newest { around.generation } else { 0 };
     let section = RealtimeContent::place(shape, &geometry, &mut groups[0])?;
     let birth = Birth { now: around.now, generation };
-    let tree = MetadataTree::lay_out(shape, &geometry, &mut groups, birth)?;
+    let tree = MetadataTree::lay_out(shape, &geometry, &mut groups, Ino(root + 1), birth)?;
     let raw = numbers_with(shape, root, &groups);
     let taken = groups.iter().map(|group| group.taken(shape)).sum();
     let mut sector = vec![0; shape.options.sector_size as usize];
@@ -55,6 +55,7 @@ pub(super) fn build(shape: &Shape, around: &Surroundings) -> Result<Plan, MkfsEr
             writes.push((offset, bytes));
         }
         writes.extend(inodes.chunks(group));
+        writes.extend(group.tree_writes(shape, &geometry));
     }
     let inside = shape.options.log_device.is_none();
     let log = if inside { geometry.sector(geometry.log_start).bytes() } else { 0 };
@@ -99,7 +100,7 @@ fn numbers_with(shape: &Shape, root: u64, groups: &[Group]) -> RawSuper {
     let count = shape.chunk_inodes();
     raw.sb_icount.set(u64::from(count) * chunks.clone().count() as u64);
     raw.sb_ifree.set(chunks.map(|chunk| u64::from(count - chunk.used)).sum());
-    let free = groups.iter().map(|group| group.free_blocks() + group.list.len() as u64);
+    let free = groups.iter().map(Group::spare_blocks);
     raw.sb_fdblocks.set(free.sum());
     raw
 }
@@ -108,7 +109,7 @@ fn numbers_with(shape: &Shape, root: u64, groups: &[Group]) -> RawSuper {
 /// sector is left out.
 pub(crate) fn group_headers(raw: &RawSuper, geometry: &Geometry, ag: u32) -> Vec<u8> {
     let shape = Shape::of_super(raw, geometry);
-    Group::new(&shape, geometry, ag).headers(&shape, geometry)
+    Group::unused(&shape, geometry, ag).headers(&shape, geometry)
 }
 
 /// The geometry before the root is known: a number that can be one stands in for it.

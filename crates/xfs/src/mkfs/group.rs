@@ -1,14 +1,17 @@
 //! One allocation group of a new file system: what is taken out of its free space, its headers and
 //! the roots of its trees.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
+use super::rmap_tree::{FreeList, RmapTree};
 use super::shape::Shape;
-use crate::format::ag::{RawAgf, RawAgi, VERSION, set_agfl_block};
+use crate::format::ag::{RawAgf, RawAgi, VERSION, agfl_size, set_agfl_block};
 use crate::format::extent::Extent;
 use crate::format::inode::{ForkFormat, InodeCore};
 use crate::format::record::{FreeExtent, InodeChunk, Rmap, owner};
-use crate::format::{AgBlock, AgHeader, Geometry, Kind, NULL32, btree, put_u32, verifier};
+use crate::format::{
+    AgBlock, AgExtent, AgHeader, Geometry, Kind, NULL32, Owner, btree, put_u32, verifier,
+};
 
 /// One allocation group as it will be.
 pub(super) struct Group {
@@ -19,12 +22,20 @@ pub(super) struct Group {
     /// Records that were taken out of the trees by block and by size, which the blocks hold behind
     /// those that count.
     stale: [Vec<FreeExtent>; 2],
-    /// Blocks of the free list.
-    pub list: Vec<u32>,
+    /// Blocks that the free list has had.
+    list: Vec<u32>,
+    /// Those that it has.
+    listed: FreeList,
     /// Inode chunks.
     pub chunks: Vec<Chunk>,
-    /// Blocks of files: first, count, inode.
-    files: Vec<(u32, u32, u64)>,
+    /// Blocks of files.
+    files: u64,
+    /// The reverse map.
+    tree: Option<RmapTree>,
+    /// What it does not know yet: blocks of files, until their transaction ends.
+    pending: Vec<Rmap>,
+    /// Blocks of the free list while each tree has one level.
+    free_list: u32,
 }
 
 /// Inodes that were allocated together: 64, or a block of them that holds more.
@@ -64,7 +75,7 @@ fn take(free: &mut Vec<FreeExtent>, index: usize, place: u32, count: u32) {
 }
 
 impl Group {
-    pub(super) fn new(shape: &Shape, geometry: &Geometry, ag: u32) -> Group {
+    pub(super) fn unused(shape: &Shape, geometry: &Geometry, ag: u32) -> Group {
         let length = geometry.ag_length(ag);
         let mut free = vec![FreeExtent { start: shape.roots_end, len: length - shape.roots_end }];
         if ag == shape.log_place.0 {
@@ -76,11 +87,26 @@ impl Group {
         let index = best.map_or(0, |(index, _)| index);
         let first = free.get(index).map_or(0, |extent| extent.start);
         let count = free.get(index).map_or(0, |extent| extent.len.min(shape.free_list));
-        let list = (first..first + count).collect();
-        let (stale, chunks, files) = ([Vec::new(), Vec::new()], Vec::new(), Vec::new());
-        let mut group = Group { ag, length, free, stale, list, chunks, files };
+        let list: Vec<u32> = (first..first + count).collect();
+        let mut group = Group {
+            ag,
+            length,
+            free,
+            stale: [Vec::new(), Vec::new()],
+            listed: list.iter().copied().collect(),
+            list,
+            chunks: Vec::new(),
+            files: 0,
+            tree: None,
+            pending: Vec::new(),
+            free_list: shape.free_list,
+        };
         if count > 0 {
             group.take(index, first, count);
+        }
+        if shape.options.rmapbt {
+            let place = AgBlock { ag, block: shape.rmap_root() };
+            group.tree = Some(RmapTree::with_records(geometry, place, &group.first_rmaps(shape)));
         }
         group
     }
@@ -103,26 +129,81 @@ impl Group {
 
     /// Blocks of inodes and files.
     pub(super) fn taken(&self, shape: &Shape) -> u64 {
-        let files: u64 = self.files.iter().map(|file| u64::from(file.1)).sum();
-        files + u64::from(shape.chunk_blocks) * self.chunks.len() as u64
+        self.files + u64::from(shape.chunk_blocks) * self.chunks.len() as u64
     }
 
-    /// Records of the reverse map.
-    pub(super) fn rmap_count(&self, shape: &Shape) -> usize {
-        self.rmaps(shape).len()
+    /// Blocks that are free or in the free list, or that trees have taken out of that.
+    pub(super) fn spare_blocks(&self) -> u64 {
+        self.free_blocks() + self.list.len() as u64
+    }
+
+    /// Records of the inode btree.
+    pub(super) fn chunk_records(&self, shape: &Shape) -> usize {
+        self.chunks.len() * shape.chunk_inodes().div_ceil(64) as usize
     }
 
     /// Takes blocks for a file, all together and near `target`. None if nowhere so many lie
-    /// together.
-    pub(super) fn take_file(&mut self, target: u32, count: u32, ino: u64) -> Option<Run> {
+    /// together. The reverse map learns of it when the transaction ends.
+    pub(super) fn take_file(&mut self, target: u32, count: u32, owner: Owner) -> Option<Run> {
+        let run = self.take_near(target, count)?;
+        self.pending.push(owner.record(AgExtent { start: run.start, len: count }));
+        Some(run)
+    }
+
+    /// Takes a block of a file's block map.
+    pub(super) fn take_map_block(&mut self, target: u32, ino: u64) -> Option<Run> {
+        let run = self.take_near(target, 1)?;
+        self.learn(Owner::block_map(ino, false).record(AgExtent { start: run.start, len: 1 }));
+        Some(run)
+    }
+
+    /// The transaction ends: the reverse map learns of blocks of files. None without space.
+    pub(super) fn end_transaction(&mut self) -> Option<()> {
+        for record in std::mem::take(&mut self.pending) {
+            self.fill_list()?;
+            self.learn(record);
+        }
+        Some(())
+    }
+
+    fn learn(&mut self, record: Rmap) {
+        if let Some(tree) = &mut self.tree {
+            tree.note_owner(record, &mut self.listed);
+        }
+    }
+
+    /// Sees to it that the free list has what a reverse map of several levels may take.
+    fn fill_list(&mut self) -> Option<()> {
+        let levels = self.tree.as_ref().map_or(1, |tree| tree.levels);
+        let need = if levels > 1 { self.free_list + 2 * (levels - 1) } else { 0 };
+        while (self.listed.len() as u32) < need {
+            let count = need - self.listed.len() as u32;
+            let enough = self.free.iter().enumerate().filter(|(_, extent)| extent.len >= count);
+            let best = enough.min_by_key(|(_, extent)| (extent.len, extent.start));
+            let longest = || self.free.iter().enumerate().max_by_key(|(_, extent)| extent.len);
+            let (index, extent) = best.or_else(longest)?;
+            let (start, count) = (extent.start, extent.len.min(count));
+            self.take(index, start, count);
+            self.learn(Rmap { start, len: count, owner: owner::AG, offset: 0 });
+            self.list.extend(start..start + count);
+            self.listed.extend(start..start + count);
+        }
+        Some(())
+    }
+
+    fn take_near(&mut self, target: u32, count: u32) -> Option<Run> {
+        self.fill_list()?;
         let fits = self.free.iter().enumerate().filter(|(_, extent)| extent.len >= count);
         let placed = fits.map(|(index, extent)| {
             let last = extent.start + extent.len - count;
             (index, target.saturating_sub(count).clamp(extent.start, last))
         });
-        let (index, start) = placed.min_by_key(|&(_, start)| start.abs_diff(target))?;
+        // Of two that are as near the longer one.
+        let (index, start) = placed.min_by_key(|&(index, start)| {
+            (start.abs_diff(target), Reverse(self.free[index].len))
+        })?;
         self.take(index, start, count);
-        self.files.push((start, count, ino));
+        self.files += u64::from(count);
         Some(Run { start: AgBlock { ag: self.ag, block: start }, count })
     }
 
@@ -149,12 +230,15 @@ impl Group {
 
     /// Takes the blocks of an inode chunk, the first that are free.
     pub(super) fn take_chunk(&mut self, shape: &Shape) -> Option<u32> {
+        self.fill_list()?;
         let place = self.free.iter().enumerate().find_map(|(index, extent)| {
             let start = extent.start.next_multiple_of(shape.root_align);
             (start + shape.chunk_blocks <= extent.start + extent.len).then_some((index, start))
         });
         let (index, start) = place?;
         self.take(index, start, shape.chunk_blocks);
+        let len = shape.chunk_blocks;
+        self.learn(Rmap { start, len, owner: owner::INODES, offset: 0 });
         self.chunks.push(Chunk { start, used: 0 });
         Some(start)
     }
@@ -175,6 +259,10 @@ impl Group {
         self.agfl(geometry, next());
         for (root, data) in self.roots(shape).into_iter().zip(roots.chunks_exact_mut(block)) {
             let place = AgBlock { ag: self.ag, block: root.block };
+            if let (Kind::Rmap, Some(tree)) = (root.kind, &self.tree) {
+                tree.write_block(root.block, data);
+                continue;
+            }
             btree::init(root.kind, data, 0, &geometry.expect_ag(place));
             let size = btree::Shape::of(root.kind).record;
             let at = btree::Shape::of(root.kind).header;
@@ -186,6 +274,18 @@ impl Group {
             verifier::update_lsn_crc(root.kind, data, 0);
         }
         bytes
+    }
+
+    /// Blocks of the reverse map that lie elsewhere, by their places.
+    pub(super) fn tree_writes(&self, shape: &Shape, geometry: &Geometry) -> Vec<(u64, Vec<u8>)> {
+        let blocks = self.tree.iter().flat_map(RmapTree::block_numbers);
+        let further = blocks.filter(|&block| block != shape.rmap_root());
+        let write = |block| {
+            let mut data = vec![0; geometry.block_size as usize];
+            self.tree.iter().for_each(|tree| tree.write_block(block, &mut data));
+            (geometry.ag_sector(AgBlock { ag: self.ag, block }).bytes(), data)
+        };
+        further.map(write).collect()
     }
 
     fn agf(&self, shape: &Shape, geometry: &Geometry, sector: &mut [u8]) {
@@ -201,10 +301,11 @@ impl Group {
         agf.agf_cnt_root.set(shape.first_root + 1);
         agf.agf_bno_level.set(1);
         agf.agf_cnt_level.set(1);
-        if options.rmapbt {
-            agf.agf_rmap_root.set(block);
-            agf.agf_rmap_level.set(1);
-            agf.agf_rmap_blocks.set(1);
+        if let Some(tree) = &self.tree {
+            agf.agf_rmap_root.set(tree.top_block());
+            agf.agf_rmap_level.set(tree.levels);
+            agf.agf_rmap_blocks.set(tree.tree_len());
+            agf.agf_btreeblks.set(tree.tree_len() - 1);
             block += 1;
         }
         if options.reflink {
@@ -212,9 +313,10 @@ impl Group {
             agf.agf_refcount_level.set(1);
             agf.agf_refcount_blocks.set(1);
         }
-        let count = self.list.len() as u32;
-        agf.agf_flfirst.set(1);
-        agf.agf_fllast.set(count);
+        let (size, count) = (agfl_size(geometry), self.listed.len() as u32);
+        let last = self.list.len() as u32;
+        agf.agf_flfirst.set((last - count + 1) % size);
+        agf.agf_fllast.set(last % size);
         agf.agf_flcount.set(count);
         agf.agf_freeblks.set(self.free_blocks() as u32);
         agf.agf_longest.set(self.free.iter().map(|extent| extent.len).max().unwrap_or(0));
@@ -256,8 +358,8 @@ impl Group {
         sector[..crate::format::ag::AGFL_HEADER].fill(0);
         verifier::stamp(Kind::Agfl, sector, &geometry.expect(address, None));
         put_u32(sector, 4, self.ag);
-        for (index, &block) in self.list.iter().enumerate() {
-            set_agfl_block(sector, index as u32 + 1, block);
+        for (slot, &block) in (1..).zip(&self.list) {
+            set_agfl_block(sector, slot % agfl_size(geometry), block);
         }
         verifier::update_lsn_crc(Kind::Agfl, sector, 0);
     }
@@ -275,6 +377,11 @@ impl Group {
         };
         let all = records.iter().flat_map(bytes).collect();
         let free = records.iter().filter(|record| record.free_count > 0).flat_map(bytes).collect();
+        // A chunk leaves the tree with its last free inode, as it was before.
+        let last = chunks
+            .last()
+            .and_then(|chunk| Chunk { used: chunk.used - 1, ..*chunk }.records(shape).last());
+        let all_used: Vec<u8> = last.iter().flat_map(bytes).collect();
         let mut kinds = vec![
             (Kind::FreeByBlock, bytes_of(&self.free, 8, FreeExtent::write)),
             (Kind::FreeBySize, bytes_of(&self.by_size(), 8, FreeExtent::write)),
@@ -284,16 +391,17 @@ impl Group {
             kinds.push((Kind::Finobt, free));
         }
         if options.rmapbt {
-            kinds.push((Kind::Rmap, bytes_of(&self.rmaps(shape), 24, Rmap::write)));
+            kinds.push((Kind::Rmap, Vec::new()));
         }
         if options.reflink {
             kinds.push((Kind::Refcount, Vec::new()));
         }
         let blocks = shape.first_root..;
-        let root = |((kind, records), block)| {
+        let root = |((kind, records), block): ((Kind, Vec<u8>), u32)| {
             let stale = match kind {
                 Kind::FreeByBlock => bytes_of(&self.stale[0], 8, FreeExtent::write),
                 Kind::FreeBySize => bytes_of(&self.stale[1], 8, FreeExtent::write),
+                Kind::Finobt if records.is_empty() => all_used.clone(),
                 _ => Vec::new(),
             };
             RootBlock { kind, block, records, stale }
@@ -301,8 +409,8 @@ impl Group {
         kinds.into_iter().zip(blocks).map(root).collect()
     }
 
-    /// The owners of all blocks in use, neighbours of one owner joined.
-    fn rmaps(&self, shape: &Shape) -> Vec<Rmap> {
+    /// The owners of the blocks in use before there are inodes, neighbours of one owner joined.
+    fn first_rmaps(&self, shape: &Shape) -> Vec<Rmap> {
         let options = &shape.options;
         let first = shape.first_root;
         let inode_trees = 1 + u32::from(options.finobt);
@@ -319,9 +427,6 @@ impl Group {
             list.push((shape.log_place.1, shape.raw.sb_logblocks.get(), owner::LOG));
         }
         list.extend(self.list.iter().map(|&block| (block, 1, owner::AG)));
-        let chunks = self.chunks.iter();
-        list.extend(chunks.map(|chunk| (chunk.start, shape.chunk_blocks, owner::INODES)));
-        list.extend(&self.files);
         list.sort_unstable();
         let mut out: Vec<Rmap> = Vec::new();
         for (start, len, owner) in list {

@@ -7,7 +7,7 @@ use super::MkfsError;
 use super::group::{Group, Run};
 use super::shape::Shape;
 use crate::format::inode::InodeCore;
-use crate::format::{AgBlock, Geometry, Kind, verifier};
+use crate::format::{AgBlock, Geometry, Kind, Owner, verifier};
 
 /// Where the files of a section without groups lie in the first group: bitmap and summary.
 pub(super) struct RealtimeContent([Run; 2]);
@@ -32,7 +32,9 @@ impl RealtimeContent {
         let near = group.first_chunk().filter(|_| shape.options.newest).unwrap_or(0);
         let mut take = |index: u64, count| {
             let ino = geometry.root_ino.0 + 1 + index;
-            group.take_file(near, count, ino).ok_or(MkfsError::RealtimeFiles(bitmap + summary))
+            let owner = Owner::fork(ino, false, 0, false);
+            let run = group.take_file(near, count, owner);
+            group.end_transaction().and(run).ok_or(MkfsError::RealtimeFiles(bitmap + summary))
         };
         Ok(Some(RealtimeContent([take(0, bitmap)?, take(1, summary)?])))
     }

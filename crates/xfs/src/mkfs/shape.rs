@@ -94,9 +94,14 @@ impl Shape {
         self.chunk_blocks << self.raw.sb_inopblog
     }
 
-    /// Records of the reverse map that fit one block.
-    pub(super) fn rmap_max(&self) -> usize {
-        btree::Shape::of(Kind::Rmap).max(self.options.block_size as usize, 0)
+    /// Records of the inode btree that fit one block.
+    pub(super) fn inobt_max(&self) -> usize {
+        btree::Shape::of(Kind::Inobt).max(self.options.block_size as usize, 0)
+    }
+
+    /// The block of each group where the reverse map begins.
+    pub(super) fn rmap_root(&self) -> u32 {
+        self.first_root + 3 + u32::from(self.options.finobt)
     }
 
     /// Decides.

@@ -390,6 +390,8 @@ fn impossible_options_are_refused_by_name() {
     assert!(refused("-m finobt=0", 400).contains("inobtcount needs finobt"));
     assert!(refused("-L thirteen-byte", 400).contains("12 bytes"));
     assert!(refused("-d size=500m", 400).contains("are asked for"));
+    let groups = "-m metadir=1 -i exchange=1 -r size=64g,rgcount=8192";
+    assert!(refused(groups, 4000).contains("8192 realtime groups are too many"));
 }
 
 #[test]
@@ -494,36 +496,66 @@ fn metadata_directories_are_those_of_mkfs_xfs() {
         ("-s size=4096", 5 << 10, "rgcount=7"),
         ("", 65 << 10, ""),
     ];
-    for &(words, mib, more) in cases {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let image = dir.path().join("image");
-        std::fs::File::create(&image).and_then(|file| file.set_len(300 << 20)).expect("a file");
-        let mut theirs = format!("-m metadir=1,uuid={UUID} {words}");
-        let mut ours = format!("-m metadir=1 {words}");
-        if mib > 0 {
-            let comma = if more.is_empty() { "" } else { "," };
-            theirs += &format!(" -r rtdev={}{comma}{more}", section(dir.path(), mib));
-            ours += &format!(" -r size={}{comma}{more}", mib << 20);
-        } else if !more.is_empty() {
-            theirs += &format!(" -r {more}");
-            ours += &format!(" -r {more}");
-        }
-        let mut command = newest::command("mkfs.xfs");
-        command.env("DETERMINISTIC_SEED", "1").env("SOURCE_DATE_EPOCH", "1700000000");
-        let args = separate(&theirs);
-        let output = command.args(["-q", "-f"]).args(args).arg(&image).output().expect("runs");
-        assert!(output.status.success(), "{theirs}: {}", text(&output));
-        let options = edited(MkfsOptions::compat("7.2").expect("known"), &ours);
-        let plan =
-            plan(&options, &deterministic(300)).unwrap_or_else(|error| panic!("{ours}: {error}"));
-        same(&image, &plan, &ours, more == "rgcount=2");
-        if mib > 0 {
-            let block = plan.realtime.expect("a section in groups has a first block");
-            let theirs = std::fs::File::open(dir.path().join("section")).expect("a file");
-            let mut bytes = vec![0; block.len()];
-            theirs.read_exact_at(&mut bytes, 0).expect("long enough");
-            assert!(bytes == block, "{ours}: the first block of the section");
-        }
+    for &case in cases {
+        same_with_section(case);
+    }
+}
+
+/// Goal: the directory of the files of realtime groups in every form (one block, a leaf, a tree),
+/// with a block map in a tree, and reverse maps of two and three levels, are those of the newest
+/// mkfs.xfs, which needs some of them from 31 groups on; more than 30 were refused. Method: numbers
+/// of groups at each threshold.
+#[test]
+fn many_realtime_groups_are_those_of_mkfs_xfs() {
+    let counts = [30, 31, 32, 33, 62, 80, 100, 125, 126, 127, 190, 300, 1000];
+    for count in counts {
+        same_with_section(("", 5 << 10, &format!("rgcount={count}")));
+    }
+    for (words, count) in [
+        ("-m rmapbt=0", 200),
+        ("-m reflink=0", 21),
+        ("-m reflink=0 -n parent=0", 400),
+        ("-b size=1024", 512),
+        ("-b size=1024 -n size=16k", 256),
+        ("-n size=8k -i size=1024", 700),
+        ("-d agcount=2", 600),
+        ("-n version=ci -s size=4096", 333),
+    ] {
+        same_with_section((words, 5 << 10, &format!("rgcount={count}")));
+    }
+}
+
+/// Compares an image with a realtime section of so many MiB, 0 for none, with that of the newest
+/// mkfs.xfs: words, and those of `-r`.
+fn same_with_section((words, mib, more): (&str, u64, &str)) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let image = dir.path().join("image");
+    std::fs::File::create(&image).and_then(|file| file.set_len(300 << 20)).expect("a file");
+    let mut theirs = format!("-m metadir=1,uuid={UUID} {words}");
+    let mut ours = format!("-m metadir=1 {words}");
+    if mib > 0 {
+        let comma = if more.is_empty() { "" } else { "," };
+        theirs += &format!(" -r rtdev={}{comma}{more}", section(dir.path(), mib));
+        ours += &format!(" -r size={}{comma}{more}", mib << 20);
+    } else if !more.is_empty() {
+        theirs += &format!(" -r {more}");
+        ours += &format!(" -r {more}");
+    }
+    let mut command = newest::command("mkfs.xfs");
+    command.env("DETERMINISTIC_SEED", "1").env("SOURCE_DATE_EPOCH", "1700000000");
+    let args = separate(&theirs);
+    let output = command.args(["-q", "-f"]).args(args).arg(&image).output().expect("runs");
+    assert!(output.status.success(), "{theirs}: {}", text(&output));
+    let options = edited(MkfsOptions::compat("7.2").expect("known"), &ours);
+    let plan =
+        plan(&options, &deterministic(300)).unwrap_or_else(|error| panic!("{ours}: {error}"));
+    same(&image, &plan, &ours, ["rgcount=2", "rgcount=300"].contains(&more));
+    if mib > 0 {
+        let block = plan.realtime.expect("a section in groups has a first block");
+        let theirs = std::fs::File::open(dir.path().join("section")).expect("a file");
+        let mut bytes = vec![0; block.len()];
+        theirs.read_exact_at(&mut bytes, 0).expect("long enough");
+        assert!(bytes == block, "{ours}: the first block of the section");
     }
 }
 
