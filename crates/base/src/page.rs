@@ -132,6 +132,28 @@ impl Page {
         })
     }
 
+    /// A page of `len` bytes for whoever overwrites all of it: what it holds is anything, mostly
+    /// what a page held that is no longer used. Costs no clearing where there is such a page.
+    ///
+    /// # Panics
+    /// Where `len` is zero or above 1 GiB.
+    pub fn stale(len: usize) -> Page {
+        let page = Page::take(len, |data, used| {
+            if !used {
+                // SAFETY: `take` gives a block of `len` bytes that nobody else knows.
+                unsafe { data.write_bytes(0, len) }
+            }
+        });
+        // Tests see whoever reads what he has not written.
+        #[cfg(debug_assertions)]
+        let page = {
+            let mut page = page;
+            page.make_mut().fill(0xd5);
+            page
+        };
+        page
+    }
+
     /// A page with a copy of `bytes`.
     ///
     /// # Panics
@@ -160,13 +182,20 @@ impl Page {
 
     /// Takes a block of `len` bytes and lets `init` initialise all of it.
     fn with(len: usize, init: impl FnOnce(*mut u8)) -> Page {
+        Page::take(len, |data, _| init(data))
+    }
+
+    /// The same; `init` gets to know whether the block was a page's before, so that all of it is
+    /// initialised already.
+    fn take(len: usize, init: impl FnOnce(*mut u8, bool)) -> Page {
         assert!((1..=1 << 30).contains(&len), "a page of {len} bytes was asked for");
         let pooled = pool_index(len).and_then(|index| {
             let mut free = POOL[index].lock().unwrap_or_else(|e| e.into_inner());
-            free.blocks.pop().or_else(|| in_arena(len).then(|| free.cut(len)))
+            let used = free.blocks.pop().map(|block| (block, true));
+            used.or_else(|| in_arena(len).then(|| (free.cut(len), false)))
         });
-        let data = pooled.unwrap_or_else(|| allocate(layout(len)));
-        init(data.as_ptr());
+        let (data, used) = pooled.unwrap_or_else(|| (allocate(layout(len)), false));
+        init(data.as_ptr(), used);
         let page = Page { data, len };
         // SAFETY: the count's place is aligned and belongs to this block alone.
         unsafe { page.count_ptr().write(AtomicUsize::new(1)) };
@@ -325,6 +354,11 @@ mod tests {
             assert_eq!(page.as_ptr() as usize % align, 0, "{len}");
         }
         assert_eq!(&Page::padded(&[1, 2], 4)[..], [1, 2, 0, 0]);
+        for len in [512, 4096, 16384] {
+            let mut page = Page::stale(len);
+            page.make_mut().fill(7);
+            assert_eq!((page.len(), page[len - 1]), (len, 7));
+        }
     }
 
     #[test]

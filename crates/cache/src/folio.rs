@@ -263,6 +263,79 @@ impl Index {
         }
     }
 
+    /// Calls `visit` for each place of `range` in order with the folio there, until it answers
+    /// false. Looks chunks up, not folios.
+    pub(crate) fn walk(
+        &mut self,
+        range: Range<u64>,
+        mut visit: impl FnMut(u64, Option<&mut Folio>) -> bool,
+    ) {
+        let mut at = range.start;
+        while at < range.end {
+            let (key, first) = split(at);
+            let end = range.end.min((key + 1) * CHUNK_FOLIOS);
+            let mut chunk = self.chunks.get_mut(key);
+            let mut rank = chunk.as_ref().map_or(0, |chunk| chunk.rank(first));
+            for (bit, at) in (first..).zip(at..end) {
+                let folio = match &mut chunk {
+                    Some(chunk) if chunk.present >> bit & 1 == 1 => {
+                        rank += 1;
+                        Some(&mut chunk.folios[rank - 1])
+                    }
+                    _ => None,
+                };
+                if !visit(at, folio) {
+                    return;
+                }
+            }
+            at = end;
+        }
+    }
+
+    /// How many places of `range` are free.
+    pub(crate) fn absent(&self, range: Range<u64>) -> u64 {
+        let mut absent = 0;
+        let mut at = range.start;
+        while at < range.end {
+            let (key, first) = split(at);
+            let end = range.end.min((key + 1) * CHUNK_FOLIOS);
+            let present = self.chunks.get(key).map_or(0, |chunk| chunk.present) >> first;
+            let asked = u64::MAX >> (CHUNK_FOLIOS - (end - at));
+            absent += end - at - u64::from((present & asked).count_ones());
+            at = end;
+        }
+        absent
+    }
+
+    /// Puts copies of a clean `make()` where `range` is free, and calls `visit` for each place.
+    pub(crate) fn fill_and_walk(
+        &mut self,
+        range: Range<u64>,
+        make: impl Fn() -> Folio,
+        mut visit: impl FnMut(u64, &mut Folio),
+    ) {
+        let mut at = range.start;
+        while at < range.end {
+            let (key, first) = split(at);
+            let end = range.end.min((key + 1) * CHUNK_FOLIOS);
+            if self.chunks.get(key).is_none_or(|chunk| chunk.present >> first & 1 == 0) {
+                self.insert(at, make());
+            }
+            let chunk = self.chunks.get_mut(key).expect("it holds the first");
+            let (rank, len) = (chunk.rank(first), (end - at) as usize);
+            chunk.folios.reserve_exact((rank + len).saturating_sub(chunk.folios.len()));
+            for (rank, (bit, at)) in (rank..).zip((first..).zip(at..end)) {
+                if chunk.present >> bit & 1 == 0 {
+                    chunk.folios.insert(rank, make());
+                    chunk.present |= 1 << bit;
+                    self.count += 1;
+                }
+                visit(at, &mut chunk.folios[rank]);
+            }
+            at = end;
+        }
+    }
+
     /// Takes the folio at `index` out.
     pub(crate) fn remove(&mut self, index: u64) -> Option<Folio> {
         let (key, bit) = split(index);
@@ -387,6 +460,15 @@ mod tests {
                         all.insert(at);
                         if op == 1 { dirty.insert(at); }
                     }
+                    1 => {
+                        let mut seen = Vec::new();
+                        index.fill_and_walk(at..at + 70, Folio::default, |at, folio| {
+                            seen.push((at, !folio.dirty.is_empty()));
+                        });
+                        all.extend(at..at + 70);
+                        let there = (at..at + 70).map(|at| (at, dirty.contains(&at)));
+                        prop_assert_eq!(seen, there.collect::<Vec<_>>());
+                    }
                     2 => {
                         prop_assert_eq!(index.remove(at).is_some(), all.remove(&at));
                         dirty.remove(&at);
@@ -399,6 +481,15 @@ mod tests {
                 prop_assert_eq!(index.count(), all.len() as u64);
                 prop_assert_eq!(index.dirty_count(), dirty.len() as u64);
                 let rest = probe..290.max(probe);
+                let missing = rest.clone().filter(|at| !all.contains(at)).count();
+                prop_assert_eq!(index.absent(rest.clone()), missing as u64);
+                let mut seen = Vec::new();
+                index.walk(rest.clone(), |at, folio| {
+                    seen.push((at, folio.map(|folio| !folio.dirty.is_empty())));
+                    true
+                });
+                let there = |at: u64| all.contains(&at).then(|| dirty.contains(&at));
+                prop_assert_eq!(seen, rest.clone().map(|at| (at, there(at))).collect::<Vec<_>>());
                 prop_assert_eq!(index.next(probe, 290), all.range(rest.clone()).next().copied());
                 prop_assert_eq!(index.next_dirty(probe, 290), dirty.range(rest).next().copied());
             }

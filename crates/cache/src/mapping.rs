@@ -380,6 +380,11 @@ impl Mapping {
             self.cache().note_dirty(1);
         }
         state.index.insert(index, folio);
+        self.enter_ring(state);
+    }
+
+    /// Puts the mapping, which has folios, into the ring.
+    fn enter_ring(self: &Arc<Self>, state: &mut State) {
         if !state.in_ring {
             state.in_ring = true;
             self.cache().ring.lock_irq().enter(Arc::downgrade(self));

@@ -37,6 +37,14 @@ impl Inode {
     fn mount(&self) -> Result<Arc<Inodes>, Errno> {
         self.fs.upgrade().ok_or(Errno::EIO)
     }
+
+    /// Compares content with the tree of hashes, if the file has one.
+    fn verify(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        match self.verity().map(|known| known.compare(offset, bytes)) {
+            Some(Err(at)) => Err(verity::note_difference(&*self.mount()?, self, at)),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl IomapOps for Inode {
@@ -111,12 +119,15 @@ impl IomapOps for Inode {
         if let Some(crypt) = self.crypt() {
             crypt.key()?.decrypt(offset, bytes);
         }
-        if let Some(known) = self.verity()
-            && let Err(at) = known.compare(offset, bytes)
-        {
-            return Err(verity::note_difference(&*self.mount()?, self, at));
+        self.verify(offset, bytes)
+    }
+
+    fn decode_to(&self, offset: u64, from: &[u8], to: &mut [u8]) -> Result<(), Errno> {
+        match self.crypt() {
+            Some(crypt) => crypt.key()?.decrypt_to(offset, from, to),
+            None => to.copy_from_slice(from),
         }
-        Ok(())
+        self.verify(offset, to)
     }
 
     fn encode(&self, offset: u64, bytes: &mut [u8]) {

@@ -117,7 +117,19 @@ impl FileKey {
         self.each_unit(offset, bytes, |iv, unit| self.contents.decrypt(iv, unit));
     }
 
-    fn each_unit(&self, offset: u64, bytes: &mut [u8], step: impl Fn(&Iv, &mut [u8])) {
+    /// Decrypts `from`, which lies at byte `offset` of the file, to `to`.
+    ///
+    /// # Panics
+    /// As [`FileKey::decrypt`], and if the two differ in length.
+    pub fn decrypt_to(&self, offset: u64, from: &[u8], to: &mut [u8]) {
+        assert_eq!(from.len(), to.len(), "what is decrypted is as long as before");
+        let mut from = from.chunks_exact(1 << self.unit_bits);
+        self.each_unit(offset, to, |iv, unit| {
+            self.contents.decrypt_to(iv, from.next().expect("as many units"), unit);
+        });
+    }
+
+    fn each_unit(&self, offset: u64, bytes: &mut [u8], mut step: impl FnMut(&Iv, &mut [u8])) {
         let unit = 1usize << self.unit_bits;
         let whole = offset.is_multiple_of(unit as u64) && bytes.len().is_multiple_of(unit);
         assert!(whole, "contents come in whole data units");

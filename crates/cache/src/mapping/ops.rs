@@ -168,6 +168,16 @@ pub trait IomapOps: Send + Sync {
         Ok(())
     }
 
+    /// The same, of what the device had in `from`, to `to`, which is as long: one pass over memory
+    /// less where that can be had.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    fn decode_to(&self, offset: u64, from: &[u8], to: &mut [u8]) -> Result<(), Errno> {
+        to.copy_from_slice(from);
+        self.decode(offset, to)
+    }
+
     /// Makes content at byte `offset` of the file, whole blocks, what the device is to have: the
     /// reverse of [`decode`](Self::decode). Called with the lock of the pages held, of bytes that
     /// [`writepages`](Self::writepages) found a place for: must not wait.

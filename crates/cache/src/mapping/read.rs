@@ -102,13 +102,14 @@ impl Mapping {
         {
             let mut guard = self.state.lock(cx);
             let state = &mut *guard;
-            while pos < end && gathered.len() < COPY_BATCH {
-                let start = pos / size * size;
-                let Some(folio) = state.index.get_mut(start >> self.shift()) else { break };
+            let folios = at >> self.shift()..end.div_ceil(size);
+            state.index.walk(folios, |index, folio| {
+                let start = index << self.shift();
+                let Some(folio) = folio else { return false };
                 let from = (pos - start) as u32;
                 let to = (end - start).min(size) as u32;
                 let valid = folio.valid.within(from..to).next().filter(|part| part.start == from);
-                let (Some(part), Some(page)) = (valid, &folio.page) else { break };
+                let (Some(part), Some(page)) = (valid, &folio.page) else { return false };
                 let len = u64::from(part.end - from);
                 if gathered.is_empty() && pos + len == end && len <= COPY_LOCKED_MAX {
                     let bytes = &page[from as usize..part.end as usize];
@@ -119,10 +120,8 @@ impl Mapping {
                 folio.referenced = !folio.fresh;
                 folio.fresh = false;
                 pos += len;
-                if part.end < to {
-                    break;
-                }
-            }
+                part.end == to && gathered.len() < COPY_BATCH
+            });
             let max = self.readahead_max(end - first);
             window = state.streams.as_mut().and_then(|streams| {
                 let stream = streams.select(first);
@@ -322,7 +321,7 @@ impl Mapping {
             let end = self.block_ceil(window.end).min(self.block_ceil(self.size()));
             let window = self.block_floor(window.start)..end;
             let folios = window.start >> shift..window.end.div_ceil(1 << shift);
-            let absent = folios.clone().filter(|&at| state.index.get(at).is_none()).count() as u64;
+            let absent = state.index.absent(folios.clone());
             if absent > charged {
                 drop(guard);
                 self.cache().charge(cx, absent - charged);
@@ -332,17 +331,15 @@ impl Mapping {
             }
             let op = Arc::new(ReadOp { epoch: state.epoch, errno: AtomicI32::new(0) });
             let mut runs: SmallVec<[Range<u64>; 4]> = SmallVec::new();
-            for index in folios {
-                if state.index.get(index).is_none() {
-                    let folio = Folio { epoch: state.epoch, ..Folio::default() };
-                    self.insert(state, index, folio);
-                }
+            let (epoch, block) = (state.epoch, self.backing().block_size());
+            let folio = || Folio { epoch, ..Folio::default() };
+            state.index.fill_and_walk(folios, folio, |index, folio| {
                 let start = index << shift;
                 let inner = window.start.saturating_sub(start) as u32
                     ..(window.end - start).min(1 << shift) as u32;
-                let folio = state.index.get_mut(index).expect("inserted above");
-                mark_folio(folio, inner, start, self.backing().block_size(), &mut runs);
-            }
+                mark_folio(folio, inner, start, block, &mut runs);
+            });
+            self.enter_ring(state);
             self.cache().uncharge(charged - absent);
             return (op, runs);
         }
@@ -371,7 +368,9 @@ impl Mapping {
                 if at - first + len > bytes_max {
                     break;
                 }
-                let page = Page::zeroed(size as usize);
+                // The device writes all that is read.
+                let whole = len == size;
+                let page = if whole { Page::stale } else { Page::zeroed }(size as usize);
                 segs.push(Segment { page, offset, len: len as u32 });
                 at += len;
             }
@@ -411,14 +410,15 @@ impl Mapping {
         {
             let mut guard = self.state.lock_irq();
             let size = self.size();
-            for seg in result.segs {
-                let index = at >> shift;
+            let mut segs = result.segs.into_iter();
+            // One segment for each folio, as they were made.
+            guard.index.walk(at >> shift..range.end.div_ceil(1 << shift), |_, folio| {
+                let Some(seg) = segs.next() else { return false };
                 let inner = seg.offset..seg.offset + seg.len;
                 at += u64::from(seg.len);
-                let Some(folio) = guard.index.get_mut(index) else { continue };
-                if folio.epoch > op.epoch {
-                    continue;
-                }
+                let Some(folio) = folio.filter(|folio| folio.epoch <= op.epoch) else {
+                    return true;
+                };
                 folio.reading.remove(inner.clone());
                 let mut page = seg.page;
                 if at > size {
@@ -428,7 +428,8 @@ impl Mapping {
                 }
                 folio.fresh |= folio.valid.is_empty();
                 folio.fill(inner, page, seg.offset, 1 << shift);
-            }
+                true
+            });
         }
         self.wake_readers(range);
     }
@@ -441,7 +442,14 @@ impl Mapping {
         let ops = self.ops()?;
         for seg in segs {
             let bytes = seg.offset as usize..(seg.offset + seg.len) as usize;
-            ops.decode(at, &mut seg.page.make_mut()[bytes])?;
+            if seg.page.is_unique() || bytes.len() < seg.page.len() {
+                ops.decode(at, &mut seg.page.make_mut()[bytes])?;
+            } else {
+                // The device's own page stays as it is.
+                let mut page = Page::stale(bytes.len());
+                ops.decode_to(at, &seg.page, page.make_mut())?;
+                seg.page = page;
+            }
             at += u64::from(seg.len);
         }
         Ok(())
