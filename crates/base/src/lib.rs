@@ -14,6 +14,7 @@
 #![deny(missing_docs)]
 
 pub mod bitmap;
+pub mod calendar;
 pub mod crc;
 pub mod errno;
 pub mod grown;

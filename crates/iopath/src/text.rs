@@ -88,18 +88,7 @@ pub fn mode_letters(kind: FileType, mode: u16) -> String {
 
 /// Year, month, day, hour, minute, second in UTC (proleptic Gregorian calendar).
 pub fn civil(time: Timespec) -> (i64, u32, u32, u32, u32, u32) {
-    let (days, second) = (time.sec.div_euclid(86_400), time.sec.rem_euclid(86_400) as u32);
-    // Years are counted from March, in eras of 400 years = 146,097 days.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = (day_of_year - (153 * march_month + 2) / 5 + 1) as u32;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 } as u32;
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month, day, second / 3600, second / 60 % 60, second % 60)
+    base::calendar::civil(time.sec)
 }
 
 /// `2026-11-21 09:26` in UTC.

@@ -24,6 +24,7 @@ use crate::volume::{EditError, Effort, Volume, refuse};
 mod files;
 mod journal;
 mod sums;
+mod types;
 mod unshare;
 
 /// Default mount options by their names in tune2fs(8): mask and bits.
@@ -43,24 +44,26 @@ const MOUNT_OPTIONS: [(&str, u32, u32); 12] = [
 ];
 
 /// Features that are a bit in the superblock and nothing else: may they be set, and cleared?
-const PLAIN: [(&str, bool, bool); 13] = [
-    ("dir_index", true, false),
+const PLAIN: [(&str, bool, bool); 14] = [
+    ("dir_index", true, true),
     ("large_dir", true, false),
     ("ea_inode", true, false),
     ("encrypt", true, false),
-    ("casefold", true, false),
+    ("casefold", true, true),
     ("verity", true, false),
     ("extent", true, false),
-    ("large_file", true, false),
-    ("huge_file", true, false),
-    ("dir_nlink", true, false),
+    ("large_file", true, true),
+    ("huge_file", true, true),
+    ("dir_nlink", true, true),
     ("fast_commit", true, true),
     ("stable_inodes", true, false),
+    ("read-only", true, true),
     ("sparse_super", false, false),
 ];
 
 /// Features that need more than the bit: may they be set, and cleared?
-const REWRITTEN: [(&str, bool, bool); 10] = [
+const REWRITTEN: [(&str, bool, bool); 11] = [
+    ("filetype", true, true),
     ("metadata_csum", true, true),
     ("uninit_bg", true, true),
     ("metadata_csum_seed", true, true),
@@ -193,6 +196,7 @@ pub fn plan(
     if resum {
         layout.resum()?;
     }
+    layout.directories(resum || options.inode_size.is_some())?;
     if let Some(uuid) = options.uuid {
         layout.journal_uuid(uuid)?;
     }
@@ -330,6 +334,10 @@ fn features(raw: &mut RawSuper, g: &Geometry, options: &TuneOptions) -> Result<(
         return refuse("it has a journal: remove that first (-O ^has_journal)");
     }
     fields_of(raw, features.incompat - g.features.incompat);
+    if (g.features.incompat - features.incompat).contains(Incompat::CASEFOLD) {
+        raw.s_encoding.set(0);
+        raw.s_encoding_flags.set(0);
+    }
     raw.set_features(&features);
     Ok(())
 }

@@ -112,8 +112,9 @@ impl<'a> Volume<'a> {
     /// Refuses what cannot be written, or not now.
     fn refuse_unclean(&mut self) -> Result<(), EditError> {
         let (access, reasons) = self.g.features.access();
-        // What files share moves for all of them.
-        let reasons = reasons.iter().filter(|reason| reason.name != "shared_blocks");
+        // What files share moves for all of them; read-only is asked of mounts.
+        let kept = ["shared_blocks", "read-only"];
+        let reasons = reasons.iter().filter(|reason| !kept.contains(&reason.name.as_str()));
         let names: Vec<String> = reasons.map(ToString::to_string).collect();
         if access != Access::ReadWrite && !names.is_empty() {
             return refuse(names.join("; "));

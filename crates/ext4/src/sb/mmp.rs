@@ -16,8 +16,9 @@ use crate::sb::SuperBlock;
 /// Who holds a file system that is not to be mounted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "multi-mount protection: {what} on node {node:?}, device {device:?}, last seen {time} seconds \
-     after 1970; if that is certainly over, clear it with: tune2fs -f -E clear_mmp DEVICE"
+    "multi-mount protection: {what} on node {node:?}, device {device:?}, last seen {}; if that \
+     is certainly over, clear it with: tune2fs -f -E clear_mmp DEVICE",
+    base::calendar::date(*time as i64)
 )]
 pub struct Busy {
     /// In use, or being checked.
