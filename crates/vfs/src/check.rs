@@ -216,3 +216,44 @@ macro_rules! check_rules {
         }
     };
 }
+
+/// Divides items into as many neighbouring shares as there are tasks, by their weights; into fewer
+/// where there is less than `worth` for each.
+pub fn divide(weights: &[u64], tasks: usize, worth: u64) -> Vec<Range<usize>> {
+    let all: u64 = weights.iter().sum();
+    let tasks = (tasks as u64).min(all / worth).max(1);
+    let (mut shares, mut begin, mut sum) = (Vec::new(), 0, 0);
+    for (index, weight) in weights.iter().enumerate() {
+        sum += weight;
+        if sum * tasks >= all * (shares.len() as u64 + 1) {
+            shares.push(begin..index + 1);
+            begin = index + 1;
+        }
+    }
+    match shares.last_mut() {
+        Some(last) => last.end = weights.len(),
+        None => shares.push(0..weights.len()),
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_follow_each_other_and_none_is_too_small() {
+        let weights = [30_000, 0, 0, 20_000, 10_000, 0, 0];
+        let divide = |weights: &[u64], tasks| divide(weights, tasks, 16_384);
+        assert_eq!(divide(&weights, 2), [0..1, 1..7]);
+        assert_eq!(divide(&weights, 1).len(), 1);
+        assert_eq!(
+            divide(&weights, 100),
+            divide(&weights, 3),
+            "60,000 inodes are worth three tasks"
+        );
+        assert_eq!(divide(&weights, 3), [0..1, 1..4, 4..7]);
+        assert_eq!(divide(&[5, 5], 8), vec![0..2; 1]);
+        assert_eq!(divide(&[], 8), vec![0..0; 1]);
+    }
+}

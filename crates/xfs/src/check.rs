@@ -8,6 +8,8 @@
 //! block. Only where they differ the records themselves are collected, by going over the file
 //! system again, and compared one by one ([`stage`]).
 //!
+//! Several tasks look at the inodes of a large file system at once ([`CheckOptions::tasks`]).
+//!
 //! A pass that cannot read something says so and marks what follows from it as unknown, so that
 //! one damage is not reported many times.
 
@@ -44,6 +46,7 @@ mod quota;
 mod realtime;
 mod records;
 mod rule;
+mod share;
 mod stage;
 mod summary;
 mod sums;
@@ -56,6 +59,7 @@ pub use rule::Rule;
 use findings::Findings;
 use groups::Group;
 use records::{Blocks, Known, Links};
+use share::Tasks;
 use stage::Stage;
 use sums::{Key, Sums};
 
@@ -82,6 +86,9 @@ pub struct CheckOptions {
     pub memory: u64,
     /// Compares record by record also where the sums agree.
     pub every_record: bool,
+    /// How many tasks look at the inodes at once; None: one for each processor, where there are
+    /// many. In virtual time it is one.
+    pub tasks: Option<usize>,
 }
 
 impl Default for CheckOptions {
@@ -92,6 +99,7 @@ impl Default for CheckOptions {
             meter: rt::Meter::default(),
             memory: 512 << 20,
             every_record: false,
+            tasks: None,
         }
     }
 }
@@ -117,6 +125,7 @@ struct Checker<'a> {
     sums: Sums,
     /// Whether sums are made, or records collected.
     stage: Stage,
+    tasks: Tasks,
     /// The records of blocks, if they are compared one by one.
     blocks: Option<Blocks>,
     /// The same for inodes and names.
@@ -216,6 +225,7 @@ fn run(
     let reader = mount::reader(&device, geometry, cache);
     let mut checker = Checker::new(cx, reader, raw, findings);
     checker.meter = options.meter.clone();
+    checker.tasks = Tasks::new(checker.cx.runtime(), options.tasks);
     checker.watch = std::mem::take(watch);
     checker.begin_with_groups();
     checker.backups()?;
@@ -355,6 +365,7 @@ impl<'a> Checker<'a> {
             watch: Watch::default(),
             sums,
             stage: Stage::Sums,
+            tasks: Tasks::ONE,
             blocks: None,
             links: None,
             owners_unknown: false,

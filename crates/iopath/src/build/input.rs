@@ -125,7 +125,11 @@ impl Input {
             return Ok(Input::Archive(place));
         }
         let members = tar_index::members(file).with_context(|| place.shown.clone())?;
-        match oci::archive(&place, &members, platform)? {
+        let found = match &members {
+            Some(members) => oci::archive(&place, members, platform)?,
+            None => None,
+        };
+        match found {
             Some(layers) => Ok(Input::Layers(layers)),
             None if asked => bail!("{}: holds neither manifest.json nor oci-layout", place.shown),
             None => Ok(Input::Archive(place)),

@@ -9,7 +9,7 @@ use crate::bmap::{Fork, Forks, MapPart, Which, runs};
 use crate::buf::meta::ReadRequest;
 use crate::format::extent::Extent;
 use crate::format::inode::{Flags2, ForkFormat, InodeCore, MetadataType, RawInode, corrected};
-use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
+use crate::format::record::{InodeChunk, RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
 use crate::format::{AgInode, At, Kind, remote, u16_at};
 
 /// An inode that is being checked.
@@ -31,11 +31,13 @@ impl Subject {
 }
 
 impl Checker<'_> {
-    /// Checks all inodes of all chunks.
-    pub(super) fn inode_pass(&mut self) -> Result<(), DeviceError> {
+    /// Checks all inodes of chunks.
+    pub(super) fn check_chunks(
+        &mut self,
+        groups: Vec<(u32, Vec<InodeChunk>)>,
+    ) -> Result<(), DeviceError> {
         let geometry = self.geometry();
-        for ag in 0..geometry.ag_count() {
-            let chunks = self.groups[ag as usize].chunks.clone();
+        for (ag, chunks) in groups {
             for chunk in chunks {
                 let holes = chunk.hole_mask();
                 for bit in (0..64).filter(|bit| holes >> bit & 1 == 0) {

@@ -20,6 +20,16 @@ use crate::quota::places;
 /// Blocks and inodes of each id.
 pub(super) type Counted = BTreeMap<DquotId, Usage>;
 
+/// Adds what others have counted.
+pub(super) fn absorb(counted: &mut Counted, others: Counted) {
+    for (id, other) in others {
+        let sum = counted.entry(id).or_default();
+        sum.blocks += other.blocks;
+        sum.inodes += other.inodes;
+        sum.realtime += other.realtime;
+    }
+}
+
 /// What an inode of the metadata directory must say of itself.
 pub(super) struct Held {
     pub holds: MetadataType,

@@ -12,6 +12,8 @@
 //! cancel where they do, so the sum shows which blocks are covered how often, however the runs
 //! are cut.
 
+use std::sync::Arc;
+
 use base::Ino;
 use rt::Cx;
 use siphasher::sip128::SipHasher13;
@@ -84,6 +86,10 @@ impl Sum {
         self.add(key.of(What::Free, [extent.start.into(), extent.len.into(), 0, 0]), 1);
     }
 
+    fn absorb(&mut self, other: Sum) {
+        self.0 = self.0.wrapping_add(other.0);
+    }
+
     fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -102,7 +108,7 @@ struct OfGroup {
     /// Claims, less reverse mappings.
     owners: Sum,
     /// Runs that several files share, as the reference counts say: starts and ends, in order.
-    shared: Vec<(u32, u32)>,
+    shared: Arc<Vec<(u32, u32)>>,
     /// Runs that nobody may share, met before the reference counts.
     alone: Vec<(u32, u32)>,
     /// The reference counts were read.
@@ -175,6 +181,33 @@ impl Sums {
         sums
     }
 
+    /// The sums of a part of the inodes, when the btrees of all groups are read.
+    pub fn of_part(&self) -> Sums {
+        let part = |group: &OfGroup| OfGroup {
+            shared: group.shared.clone(),
+            complete: true,
+            ..OfGroup::default()
+        };
+        let groups = self.groups.iter().map(part).collect();
+        Sums { groups, links: Links::default(), ..*self }
+    }
+
+    /// Adds those of a part of the inodes.
+    pub fn add_part(&mut self, part: Sums) {
+        for (group, part) in self.groups.iter_mut().zip(part.groups) {
+            group.cover.absorb(part.cover);
+            group.owners.absorb(part.owners);
+            group.differs |= part.differs;
+        }
+        let Links { names, subdirs, pointers, mut directories, orphans, differs } = part.links;
+        self.links.names.absorb(names);
+        self.links.subdirs.absorb(subdirs);
+        self.links.pointers.absorb(pointers);
+        self.links.directories.append(&mut directories);
+        self.links.orphans += orphans;
+        self.links.differs |= differs;
+    }
+
     /// Counts every block of a run `times`.
     fn cover(&mut self, ag: u32, start: u32, len: u32, times: i64) {
         let edge = |block| self.key.of(What::Block, [ag.into(), block, 0, 0]);
@@ -242,7 +275,7 @@ impl Sums {
             return self.add_claim(ag, &claim, false);
         }
         self.cover(ag, record.start, record.len, 1 - i64::from(record.refs));
-        let shared = &mut self.groups[ag as usize].shared;
+        let shared = Arc::make_mut(&mut self.groups[ag as usize].shared);
         let end = record.start.saturating_add(record.len);
         match shared.last_mut() {
             Some(last) if last.1 == record.start => last.1 = end,
@@ -256,7 +289,7 @@ impl Sums {
         let group = &mut self.groups[ag as usize];
         group.differs |= differs;
         group.complete = true;
-        group.shared.shrink_to_fit();
+        Arc::make_mut(&mut group.shared).shrink_to_fit();
         for (start, end) in std::mem::take(&mut group.alone) {
             group.differs |= group.is_shared(start, end);
         }

@@ -15,7 +15,17 @@ fn check(image: &Path) -> CheckReport {
     let report = check_with(&device, CheckOptions::default());
     let every = CheckOptions { every_record: true, ..CheckOptions::default() };
     assert_eq!(text_of(&report), text_of(&check_with(&device, every)), "sums say the same");
+    assert_eq!(check_by_tasks(&device, 3), report, "three tasks find the same");
     report
+}
+
+/// What so many tasks find, in real time.
+fn check_by_tasks(device: &Arc<MemoryDevice>, tasks: usize) -> CheckReport {
+    rt::testing::real(|cx| {
+        let queue = queue(cx, device.clone());
+        let options = CheckOptions { tasks: Some(tasks), ..CheckOptions::default() };
+        xfs::check(cx, &queue, &options).expect("the device works")
+    })
 }
 
 fn check_with(device: &Arc<MemoryDevice>, options: CheckOptions) -> CheckReport {
@@ -79,14 +89,16 @@ fn images_of_the_kernel_are_clean_for_both() {
 fn the_stages_of_a_check_are_reported() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let device = load(&filled(dir.path(), "-m rmapbt=1", 4096));
-    let (meter, steps) = testkit::steps::recorded();
-    let options = CheckOptions { meter, ..CheckOptions::default() };
-    let report = in_world(move |cx| {
-        let queue = queue(cx, device);
-        xfs::check(cx, &queue, &options).expect("the device works")
-    });
-    assert!(report.is_clean(), "{}", text_of(&report));
-    steps.assert_whole(&["groups", "inodes", "owners and names"]);
+    for tasks in [1, 4] {
+        let (meter, steps) = testkit::steps::recorded();
+        let options = CheckOptions { meter, tasks: Some(tasks), ..CheckOptions::default() };
+        let report = rt::testing::real(|cx| {
+            let queue = queue(cx, device.clone());
+            xfs::check(cx, &queue, &options).expect("the device works")
+        });
+        assert!(report.is_clean(), "{}", text_of(&report));
+        steps.assert_whole(&["groups", "inodes", "owners and names"]);
+    }
 }
 
 /// A defect: its name, the commands of `xfs_db` that make it, and a rule that must be told.
@@ -297,9 +309,9 @@ fn damaged_images_never_panic_hang_or_take_all_memory() {
             }
             changes.push((at, block));
         }
-        in_world(move |cx| {
-            use vfs::FileSystem;
-            let queue = queue(cx, device.clone());
+        let disk = device.clone();
+        let found = in_world(move |cx| {
+            let queue = queue(cx, disk);
             for (at, block) in changes {
                 let page = base::Page::from_slice(&block);
                 let sector = base::Sector(at as u64 / 512);
@@ -313,6 +325,11 @@ fn damaged_images_never_panic_hang_or_take_all_memory() {
                 [(512 << 20, false), (512 << 20, true), (0, false)].map(|(m, e)| check(m, e));
             assert_eq!(sums, records, "round {round}");
             assert_eq!(places_of(&sums), places_of(&little), "round {round}");
+            sums
+        });
+        assert_eq!(found, check_by_tasks(&device, 4), "round {round}: four tasks");
+        in_world(move |cx| {
+            use vfs::FileSystem;
             if let Ok(fs) = try_mount(cx, device) {
                 let _ = testkit::manifest::of_fs(cx, &*fs);
                 fs.unmount(cx).expect("unmount");
