@@ -225,7 +225,7 @@ fn run(
     let reader = mount::reader(&device, geometry, cache);
     let mut checker = Checker::new(cx, reader, raw, findings);
     checker.meter = options.meter.clone();
-    checker.tasks = Tasks::new(checker.cx.runtime(), options.tasks);
+    checker.tasks = Tasks::new(checker.cx.runtime(), options.tasks, cache);
     checker.watch = std::mem::take(watch);
     checker.begin_with_groups();
     checker.backups()?;

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
-use block::DeviceError;
+use block::{DeviceError, Queue};
 use rt::{JoinHandle, Meter};
 use vfs::check::divide;
 
@@ -15,9 +16,9 @@ use super::findings::{CheckReport, Findings};
 use super::stage::Stage;
 use super::sums::Sums;
 use super::{Checker, quota, realtime};
-use crate::buf::meta::Reader;
-use crate::format::RawSuper;
 use crate::format::record::{InodeChunk, Rmap};
+use crate::format::{Geometry, RawSuper};
+use crate::mount;
 
 /// Chunks that are worth a task of their own, where nobody says how many tasks there are.
 const WORTH: u64 = 256;
@@ -29,21 +30,23 @@ pub(super) struct Tasks {
     count: usize,
     /// Chunks that are worth one.
     worth: u64,
+    /// Bytes of metadata that those beside the first keep together.
+    cache: u64,
 }
 
 impl Tasks {
     /// One alone.
-    pub const ONE: Tasks = Tasks { count: 1, worth: WORTH };
+    pub const ONE: Tasks = Tasks { count: 1, worth: WORTH, cache: 0 };
 
     /// So many, or one for each processor where the file system is large. In virtual time, whose
     /// model of the check is that of one task, one.
-    pub fn new(rt: &rt::Runtime, wanted: Option<usize>) -> Tasks {
+    pub fn new(rt: &rt::Runtime, wanted: Option<usize>, cache: u64) -> Tasks {
         let (count, worth) = match wanted {
             _ if rt.is_virtual() => (1, WORTH),
             Some(tasks) => (tasks, 1),
             None => (rt.cpus(), WORTH),
         };
-        Tasks { count, worth }
+        Tasks { count, worth, cache }
     }
 }
 
@@ -52,7 +55,9 @@ type OfGroup = (u32, Vec<InodeChunk>);
 
 /// What a checker of a share begins with.
 struct Seed {
-    reader: Reader,
+    queue: Arc<Queue>,
+    geometry: Geometry,
+    cache: u64,
     raw: RawSuper,
     findings_max: usize,
     sums: Sums,
@@ -113,7 +118,9 @@ impl Checker<'_> {
     /// Starts a task for a share.
     fn start_share(&self, share: Vec<OfGroup>) -> JoinHandle<Result<Share, DeviceError>> {
         let seed = Seed {
-            reader: self.reader.clone(),
+            queue: self.reader.bufs.queue().clone(),
+            geometry: (*self.reader.geometry).clone(),
+            cache: self.tasks.cache / self.tasks.count as u64,
             raw: self.raw,
             findings_max: self.findings.max(),
             sums: self.sums.of_part(),
@@ -121,8 +128,10 @@ impl Checker<'_> {
             meter: self.meter.clone(),
         };
         self.cx.spawn("check", move |cx| {
+            // Buffers of their own: they are locked for each block.
+            let reader = mount::reader(&seed.queue, seed.geometry, seed.cache);
             let findings = Findings::new(seed.findings_max);
-            let mut checker = Checker::new(cx, seed.reader, seed.raw, findings);
+            let mut checker = Checker::new(cx, reader, seed.raw, findings);
             (checker.sums, checker.quota_inos) = (seed.sums, seed.quota_inos);
             checker.meter = seed.meter;
             checker.check_chunks(share)?;
