@@ -40,6 +40,7 @@ mod large_values;
 mod layouts;
 mod legacy_lookups;
 mod medium;
+mod mixtures;
 mod mkfs;
 mod mkfs_words;
 mod mmp;

@@ -16,7 +16,7 @@ use crate::volume::map::FileMap;
 use crate::volume::{EditError, refuse};
 
 impl Relayout<'_> {
-    /// Changes directories as the features that change ask for; `beside` a change of checksums or of
+    /// Changes directories as changing features ask for; `beside` a change of checksums or of
     /// the size of inodes.
     ///
     /// # Errors

@@ -60,6 +60,11 @@ impl Cell {
         Cell { features: "bigalloc", clusters: blocks, ..self }
     }
 
+    /// With clusters of so many blocks, where its features have bigalloc.
+    pub const fn clustered(self, blocks: u32) -> Cell {
+        Cell { clusters: blocks, ..self }
+    }
+
     fn cluster_size(&self) -> Option<u32> {
         (self.clusters > 0).then_some(self.clusters * self.block)
     }
