@@ -280,8 +280,8 @@ impl FileSystem for MemFs {
         }
         node.attr.uid = set.uid.unwrap_or(node.attr.uid);
         node.attr.gid = set.gid.unwrap_or(node.attr.gid);
-        node.attr.atime = set.atime.unwrap_or(node.attr.atime);
-        node.attr.mtime = set.mtime.unwrap_or(node.attr.mtime);
+        node.attr.atime = self.limits.stored(set.atime.unwrap_or(node.attr.atime));
+        node.attr.mtime = self.limits.stored(set.mtime.unwrap_or(node.attr.mtime));
         node.attr.ctime = set.ctime.unwrap_or(now);
         Ok(node.attr())
     }

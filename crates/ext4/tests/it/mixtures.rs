@@ -49,7 +49,8 @@ fn config(seed: u64) -> Config {
     let (block_size, target_max) = (cell.block.into(), cell.block.min(4096) as usize - 1);
     let size_max = u64::from(u32::MAX) * block_size;
     let config = if seed.is_multiple_of(2) { Config::new(seed) } else { Config::many(seed) };
-    Config { limits: Limits { size_max, links_max: 65_000, target_max, block_size }, ..config }
+    let limits = Limits { size_max, target_max, block_size, ..Limits::default() };
+    Config { limits, ..config }
 }
 
 #[test]

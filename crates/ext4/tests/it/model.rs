@@ -135,7 +135,7 @@ fn limits(cell: Cell) -> Limits {
         _ => (mapped.min(counted), 32_000),
     };
     let (block_size, target_max) = (u64::from(cell.block), cell.block.min(4096) as usize - 1);
-    Limits { size_max, links_max, target_max, block_size }
+    Limits { size_max, links_max, target_max, block_size, ..Limits::default() }
 }
 
 /// One task, or many, on the cells; `check_seeds` needs the limits before there is a subject.

@@ -23,6 +23,7 @@ mod fsx;
 mod full;
 mod grow;
 mod guest;
+mod kinds;
 mod large_blocks;
 mod log;
 mod log_common;

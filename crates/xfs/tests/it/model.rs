@@ -32,8 +32,13 @@ fn config(seed: u64, config: Config) -> Config {
         [('b', size), ..] => size.trim_start_matches("size=").parse().expect("bytes"),
         _ => 4096,
     };
-    let limits =
-        Limits { size_max: i64::MAX as u64, links_max: 0x7fff_ffff, target_max: 1023, block_size };
+    let limits = Limits {
+        size_max: i64::MAX as u64,
+        links_max: 0x7fff_ffff,
+        target_max: 1023,
+        block_size,
+        ..Limits::default()
+    };
     let xattr_max = if seed.is_multiple_of(2) { 300 } else { 9000 };
     Config { limits, xattr_max, clones: true, ..config }
 }

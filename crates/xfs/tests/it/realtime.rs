@@ -49,7 +49,7 @@ pub const MAPPED: Section = Section { trees: "reflink=0,rmapbt=1", ..WIDE_GROUPS
 const ALL: [Section; 8] = [SINGLE, WIDE, SMALL, GROUPS, WIDE_GROUPS, SHARED, COUNTED, MAPPED];
 
 /// Both parts of a device.
-fn parts(device: &Arc<dyn Device>) -> [Arc<dyn Device>; 2] {
+pub fn parts(device: &Arc<dyn Device>) -> [Arc<dyn Device>; 2] {
     let (data, all) = (DATA / 512, device.info().sectors);
     let part = |start: u64, count: u64| -> Arc<dyn Device> {
         Arc::new(Partition::part(device, Sector(start), count, 1).expect("a part"))
