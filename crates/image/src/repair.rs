@@ -50,7 +50,8 @@ impl Image {
             let words = format!("{count} findings cannot be repaired yet, first: {first}");
             return Err(Error::because(&self.place, Errno::EUCLEAN, words));
         }
-        let of = Repaired { target: &self.place, device_bytes: self.queue.info().bytes() };
+        let of =
+            Repaired { target: self.place.as_bytes(), device_bytes: self.queue.info().bytes() };
         self.enter("repair", |cx| {
             let mut made = UndoFile::create(undo, cx.random_uuid(), &of, &plan)?;
             repair::apply(cx, &self.queue, &mut made)

@@ -51,18 +51,27 @@ pub enum Layer {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.path.display())?;
-        if let Some(index) = self.partition {
-            write!(f, "@{index}")?;
-        }
-        match &self.layer {
-            Layer::Logical { group, name } => write!(f, "@{group}/{name}"),
-            Layer::Any | Layer::Member => Ok(()),
-        }
+        write!(f, "{}{}", self.path.display(), self.part())
     }
 }
 
 impl Target {
+    /// What follows the path: which partition or volume is meant.
+    fn part(&self) -> String {
+        let partition = self.partition.map_or(String::new(), |index| format!("@{index}"));
+        match &self.layer {
+            Layer::Logical { group, name } => format!("{partition}@{group}/{name}"),
+            Layer::Any | Layer::Member => partition,
+        }
+    }
+
+    /// The argument that names it, byte for byte.
+    pub fn to_arg(&self) -> OsString {
+        let mut arg = self.path.clone().into_os_string();
+        arg.push(self.part());
+        arg
+    }
+
     /// The address of an NFS export, where the target is one.
     pub fn nfs_url(&self) -> Option<&str> {
         self.path.to_str().filter(|path| path.starts_with("nfs://"))

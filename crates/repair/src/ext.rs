@@ -111,6 +111,15 @@ pub struct Fs<'a> {
     of_deleted: bool,
 }
 
+/// True where a superblock lies in its place that could be one. Parks.
+pub fn is_here(cx: &mut Cx, queue: &Arc<Queue>) -> Result<bool, DeviceError> {
+    if queue.info().bytes() < SUPER_OFFSET + SUPER_SIZE as u64 {
+        return Ok(false);
+    }
+    let bytes = View::new(cx, queue).read_bytes(SUPER_OFFSET, SUPER_SIZE)?;
+    Ok(Geometry::parse(&bytes, 0).is_ok())
+}
+
 /// Plans a repair.
 ///
 /// # Errors
@@ -166,6 +175,7 @@ impl<'a> Fs<'a> {
     fn open(view: View<'a>, out: Decisions<'a>, place: Option<u64>) -> Result<Fs<'a>, RepairError> {
         let mut fs = super_block::open(view, out, place)?;
         fs.ensure_unused()?;
+        fs.clear_start()?;
         fs.descriptors()?;
         fs.named_inodes()?;
         if fs.replay()? {
@@ -173,6 +183,21 @@ impl<'a> Fs<'a> {
             fs.descriptors()?;
         }
         Ok(fs)
+    }
+
+    /// Clears the superblock of an XFS that lies before that of this file system: whoever looks
+    /// from the start on takes it for that.
+    fn clear_start(&mut self) -> Result<(), DeviceError> {
+        let start = self.view.read_bytes(0, SUPER_OFFSET as usize)?;
+        if !start.starts_with(&xfs::format::super_block::MAGIC.to_be_bytes()) {
+            return Ok(());
+        }
+        let (at, detail) = ("the bytes before the superblock", "hold the superblock of an XFS");
+        let loss = "that XFS, if it is the one that is wanted";
+        if self.lossy(Rule::SuperMagic, at, detail, "clear them", loss) {
+            self.view.write_bytes(0, &vec![0; start.len()])?;
+        }
+        Ok(())
     }
 
     /// Reads the superblock again, after a replay.

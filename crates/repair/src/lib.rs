@@ -159,7 +159,7 @@ pub fn plan_with(
         Some(Format::Ext { .. }) => return ext::plan(cx, queue, &options, decide),
         None => {}
     }
-    let xfs = xfs::is_here(cx, queue)?;
+    let xfs = is_xfs(cx, queue)?;
     let planned = match xfs {
         true => xfs::plan(cx, queue, &options, decide),
         false => ext::plan(cx, queue, &options, decide),
@@ -170,6 +170,12 @@ pub fn plan_with(
         Err(RepairError::Feature(_)) if is_sound(cx, queue, xfs, &options)? => Ok(Plan::default()),
         planned => planned,
     }
+}
+
+/// Is the file system that is found an XFS? What of one lies before a superblock of ext was left
+/// there: an XFS has its own headers in that place.
+fn is_xfs(cx: &mut Cx, queue: &Arc<Queue>) -> Result<bool, DeviceError> {
+    Ok(xfs::is_here(cx, queue)? && !ext::is_here(cx, queue)?)
 }
 
 /// Does a check find nothing, not even a log to replay?
@@ -205,7 +211,7 @@ fn afford(needed: u64, allowed: Option<u64>) -> Result<(), RepairError> {
 /// # Errors
 /// See [`RepairError`].
 pub fn deleted(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Deletions, RepairError> {
-    match xfs::is_here(cx, queue)? {
+    match is_xfs(cx, queue)? {
         true => xfs::deleted(cx, queue),
         false => ext::undelete::deleted(cx, queue),
     }

@@ -90,7 +90,7 @@ pub enum UndoError {
 #[derive(Clone, Copy, Debug)]
 pub struct Repaired<'a> {
     /// Its name: what `undo` opens.
-    pub target: &'a str,
+    pub target: &'a [u8],
     /// Bytes of its device.
     pub device_bytes: u64,
 }
@@ -102,7 +102,7 @@ pub struct UndoFile {
     id: [u8; 16],
     device_bytes: u64,
     superblock: u64,
-    target: String,
+    target: Vec<u8>,
     changes: Vec<Change>,
     meter: Meter,
 }
@@ -131,7 +131,7 @@ impl UndoFile {
             id,
             device_bytes: of.device_bytes,
             superblock: plan.superblock,
-            target: of.target.to_string(),
+            target: of.target.to_vec(),
             changes: plan.changes.clone(),
             meter: Meter::default(),
         };
@@ -170,7 +170,7 @@ impl UndoFile {
         header[64..96].copy_from_slice(&digest.finalize());
         let fields = Sha256::digest(&header[FIELDS]);
         header[96..128].copy_from_slice(&fields);
-        let name = self.target.as_bytes();
+        let name = &self.target;
         if let Some(place) = header[TARGET].get_mut(2..2 + name.len()) {
             place.copy_from_slice(name);
             header[TARGET.start..][..2].copy_from_slice(&(name.len() as u16).to_le_bytes());
@@ -216,7 +216,7 @@ impl UndoFile {
         let id = header[16..32].try_into().expect("16 bytes");
         let area = &header[TARGET];
         let name = area.get(2..2 + usize::from(u16::from_le_bytes([area[0], area[1]])));
-        let target = String::from_utf8_lossy(name.unwrap_or_default()).into_owned();
+        let target = name.unwrap_or_default().to_vec();
         let device_bytes = number(32);
         let meter = Meter::default();
         Ok(UndoFile { file, state, id, device_bytes, superblock, target, changes, meter })
@@ -233,7 +233,7 @@ impl UndoFile {
     }
 
     /// The target that was repaired, as it was named; empty where the name was too long.
-    pub fn target(&self) -> &str {
+    pub fn target(&self) -> &[u8] {
         &self.target
     }
 

@@ -370,4 +370,12 @@ fn an_ext4_below_an_xfs_is_repaired_by_a_copy() {
     testkit::judge::e2fsck(file.path()).expect("sound");
     let (kept, all) = contents_kept(&before, &manifest(&base).expect("it is mounted"));
     assert_eq!(kept, all, "files of ext4 below XFS");
+    assert!(crate::plan(&base).expect("a plan").is_clean(), "nothing of the XFS is left");
+    // Where somebody else repaired it, the superblock of the XFS may still be there.
+    let device = Arc::new(base.fork());
+    device.write_at(0, b"XFSB");
+    let planned = crate::plan(&device).expect("a plan");
+    let [found] = &planned.findings[..] else { panic!("{:#?}", planned.findings) };
+    assert_eq!((found.detail.as_str(), found.safe), ("hold the superblock of an XFS", false));
+    assert_eq!(planned.left, [""; 0]);
 }

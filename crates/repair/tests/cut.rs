@@ -60,7 +60,7 @@ fn cut_everywhere(name: &str, image: &[u8], rng: &mut Rng) -> u32 {
     if plan.changes.is_empty() || !plan.left.is_empty() {
         return 0;
     }
-    let of = Repaired { target: "disk.img", device_bytes: image.len() as u64 };
+    let of = Repaired { target: b"disk.img", device_bytes: image.len() as u64 };
     let made = UndoFile::create(&prepared, [5; 16], &of, &plan);
     drop(made.expect("undo file"));
     let record = Arc::new(RecordDevice::new(device.clone()));
@@ -177,7 +177,7 @@ fn writing_is_reported() {
     let device = Arc::new(MemoryDevice::from_image(&image));
     let plan = plan(&device).expect("a plan");
     let dir = tempfile::tempdir().expect("a directory");
-    let of = Repaired { target: "disk.img", device_bytes: device.info().bytes() };
+    let of = Repaired { target: b"disk.img", device_bytes: device.info().bytes() };
     let path = dir.path().join("undo");
     let mut undo = UndoFile::create(&path, [3; 16], &of, &plan).expect("undo file");
     for what in ["writing", "writing what was there"] {

@@ -80,7 +80,7 @@ fn memory_is_bounded_and_progress_is_shown() {
 fn carry_out(cx: &mut Cx, queue: &Arc<Queue>, plan: &ResizePlan, undo: &std::path::Path) {
     plan.layout.prepare(cx, queue, &rt::Meter::default()).expect("prepare");
     plan.layout.judge(cx, queue, &Default::default()).expect("a sound result");
-    let of = Repaired { target: "disk.img", device_bytes: queue.info().bytes() };
+    let of = Repaired { target: b"disk.img", device_bytes: queue.info().bytes() };
     let mut undo = UndoFile::create(undo, [5; 16], &of, &plan.layout.plan).expect("an undo file");
     repair::apply(cx, queue, &mut undo).expect("apply");
 }

@@ -117,7 +117,7 @@ fn plan(cx: &mut Cx, queue: &Arc<Queue>, bytes: u64) -> Result<ShrinkPlan, EditE
 /// Carries a plan out.
 fn carry_out(cx: &mut Cx, queue: &Arc<Queue>, plan: &ShrinkPlan, undo: &std::path::Path) {
     plan.layout.prepare(cx, queue, &Meter::default()).expect("prepare");
-    let of = Repaired { target: "disk.img", device_bytes: queue.info().bytes() };
+    let of = Repaired { target: b"disk.img", device_bytes: queue.info().bytes() };
     let mut undo = UndoFile::create(undo, [5; 16], &of, &plan.layout.plan).expect("an undo file");
     repair::apply(cx, queue, &mut undo).expect("apply");
 }

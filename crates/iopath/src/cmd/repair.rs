@@ -111,7 +111,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     }
     let (undo, path) = undoable::apply(app, &storage, &plan, options.undo_file.as_deref())?;
     let status = if plan.declined.is_empty() { CORRECTED } else { ERRORS_LEFT };
-    let text = format!("{} blocks written; to undo: iopath undo {}", undo.blocks(), path.display());
+    let back = undoable::undo_command(app, &path);
+    let text = format!("{} blocks written; to undo: {back}", undo.blocks());
     end(app, &target, &plan, status, &text)?;
     Ok(ExitCode::from(status))
 }
@@ -162,6 +163,7 @@ pub fn finish_cut(app: &mut App, storage: &Storage, writable: bool) -> Result<()
     let mark = undo::unfinished(app.cx, &storage.queue)?;
     for path in paths(target).take_while(|path| path.exists()) {
         let Ok(mut undo) = UndoFile::open(&path) else { continue };
+        let back = undoable::undo_command(app, &path);
         let path = path.display();
         let cut = match undo.state() {
             State::Applied | State::Undone => continue,
@@ -171,7 +173,7 @@ pub fn finish_cut(app: &mut App, storage: &Storage, writable: bool) -> Result<()
             continue;
         }
         if undo.state() == State::Undoing {
-            bail!("{target}: an undo was cut; finish it: iopath undo {path}");
+            bail!("{target}: an undo was cut; finish it: {back}");
         }
         if !writable {
             app.out.note(format!("{target}: a change was cut; {path} finishes it"));

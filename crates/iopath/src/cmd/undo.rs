@@ -1,6 +1,7 @@
 //! `undo`: reverts a repair.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -32,8 +33,8 @@ pub struct Options {
 }
 
 /// The image that was changed: under the name that it had then, else beside the undo file.
-fn find_target(file: &Path, name: &str) -> Result<Target> {
-    let mut target = TargetPath::parse(OsStr::new(name))?.target;
+fn find_target(file: &Path, name: &[u8]) -> Result<Target> {
+    let mut target = TargetPath::parse(OsStr::from_bytes(name))?.target;
     if target.path.exists() {
         return Ok(target);
     }

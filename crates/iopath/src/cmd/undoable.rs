@@ -1,5 +1,6 @@
 //! Changes that go through an undo file, which goes again when they are made.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -25,6 +26,12 @@ pub fn prepare(app: &mut App, storage: &Storage, layout: &LayoutPlan) -> Result<
     let judged = layout.judge(app.cx, &storage.queue, &progress.meter());
     progress.finish();
     judged.with_context(named)
+}
+
+/// The command that reverts a change with its undo file.
+pub fn undo_command(app: &App, path: &Path) -> String {
+    let offset = app.options.offset.map_or(String::new(), |at| format!("--offset {at} "));
+    format!("iopath undo {offset}{}", path.display())
 }
 
 /// Carries a plan out. A cut is finished by the next call, or reverted by `iopath undo`, from the
@@ -56,14 +63,15 @@ pub fn apply(
         None => free_path(target)?,
     };
     let named = || format!("{}: nothing was changed", path.display());
-    let name = target.to_string();
-    let of = Repaired { target: &name, device_bytes: storage.bytes() };
+    let name = target.to_arg();
+    let of = Repaired { target: name.as_bytes(), device_bytes: storage.bytes() };
     let made = UndoFile::create(&path, app.cx.random_uuid(), &of, plan);
     let mut undo = made.with_context(named)?;
     let progress = app.out.progress("changing");
     undo.set_meter(progress.meter());
     let applied = repair::apply(app.cx, &storage.queue, &mut undo);
     progress.finish();
-    applied.with_context(|| format!("{target}: cut; run it again, or iopath undo {path:?}"))?;
+    let named = || format!("{target}: cut; run it again, or {}", undo_command(app, &path));
+    applied.with_context(named)?;
     Ok((undo, path))
 }

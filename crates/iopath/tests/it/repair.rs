@@ -77,6 +77,26 @@ fn a_repair_of_xfs_is_planned_done_and_undone() {
     assert!(std::fs::read(&path).expect("the image") == image, "byte for byte");
 }
 
+/// Goal: the command that a repair prints undoes it, wherever the file system begins in the image,
+/// and whatever bytes the image's name has.
+#[test]
+fn the_command_that_undoes_a_repair_is_printed_whole() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    let image = damaged(place);
+    let moved = [vec![0; 1 << 20], image].concat();
+    std::fs::write(place.join("moved.img"), &moved).expect("an image");
+    let done = run(place, "--offset 1048576 repair -y moved.img", 1);
+    assert!(done.contains("to undo: iopath undo --offset 1048576 moved.img.undo"), "{done}");
+    assert!(run(place, "undo --offset 1048576 moved.img.undo", 0).contains("as before"));
+    assert!(std::fs::read(place.join("moved.img")).expect("the image") == moved, "as before");
+    let line =
+        r"mv disk.img $'n\xffme.img' && iopath repair -y $'n\xffme.img'; iopath undo n*.undo";
+    let output = bash_in(place, line);
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && text.contains("as before the change"), "{text}");
+}
+
 /// Goal: the image is found beside its undo file from anywhere, and must be named where it has
 /// another name by now.
 #[test]

@@ -565,7 +565,7 @@ pub fn plan_with(
 pub fn apply(device: &Arc<dyn Device>, plan: &Plan, dir: &std::path::Path) -> UndoFile {
     let path = dir.join("undo");
     let _old = std::fs::remove_file(&path);
-    let of = Repaired { target: "disk.img", device_bytes: device.info().bytes() };
+    let of = Repaired { target: b"disk.img", device_bytes: device.info().bytes() };
     let mut undo = UndoFile::create(&path, [3; 16], &of, plan).expect("undo file");
     rt::testing::world(|cx| {
         let queue = queue(cx, device.clone());
