@@ -59,6 +59,7 @@ use groups::Group;
 use inodes::Inode;
 use names::Directory;
 use section::SectionGroup;
+use tree_read::Walked;
 
 /// Rounds at the most: what one round moves may show the next one something.
 const ROUNDS: usize = 6;
@@ -92,7 +93,7 @@ struct Fs<'a> {
     section: Vec<SectionGroup>,
     /// The records of btrees of the section as far as they could be read, by the inodes that hold
     /// their roots.
-    tree_records: BTreeMap<u64, Vec<u8>>,
+    tree_records: BTreeMap<u64, Walked>,
     /// Inodes in use.
     inodes: BTreeMap<u64, Inode>,
     /// Directories, by their inodes.

@@ -217,24 +217,48 @@ macro_rules! check_rules {
     };
 }
 
-/// Divides items into as many neighbouring shares as there are tasks, by their weights; into fewer
-/// where there is less than `worth` for each.
-pub fn divide(weights: &[u64], tasks: usize, worth: u64) -> Vec<Range<usize>> {
-    let all: u64 = weights.iter().sum();
-    let tasks = (tasks as u64).min(all / worth).max(1);
-    let (mut shares, mut begin, mut sum) = (Vec::new(), 0, 0);
-    for (index, weight) in weights.iter().enumerate() {
-        sum += weight;
-        if sum * tasks >= all * (shares.len() as u64 + 1) {
-            shares.push(begin..index + 1);
-            begin = index + 1;
+/// How many tasks look at a file system at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Tasks {
+    /// Tasks at the most.
+    pub count: usize,
+    /// Items that are worth one.
+    pub worth: u64,
+}
+
+impl Tasks {
+    /// One alone.
+    pub const ONE: Tasks = Tasks { count: 1, worth: 1 };
+
+    /// So many tasks, or one for each processor where each has `worth` items. In virtual time,
+    /// where no task saves another one time, there is one.
+    pub fn new(runtime: &rt::Runtime, wanted: Option<usize>, worth: u64) -> Tasks {
+        match wanted {
+            _ if runtime.is_virtual() => Tasks::ONE,
+            Some(count) => Tasks { count, worth: 1 },
+            None => Tasks { count: runtime.cpus(), worth },
         }
     }
-    match shares.last_mut() {
-        Some(last) => last.end = weights.len(),
-        None => shares.push(0..weights.len()),
+
+    /// Divides items into as many neighbouring shares as there are tasks, by their weights; into
+    /// fewer where there is too little for so many.
+    pub fn divide(&self, weights: &[u64]) -> Vec<Range<usize>> {
+        let all: u64 = weights.iter().sum();
+        let tasks = (self.count as u64).min(all / self.worth).max(1);
+        let (mut shares, mut begin, mut sum) = (Vec::new(), 0, 0);
+        for (index, weight) in weights.iter().enumerate() {
+            sum += weight;
+            if sum * tasks >= all * (shares.len() as u64 + 1) {
+                shares.push(begin..index + 1);
+                begin = index + 1;
+            }
+        }
+        match shares.last_mut() {
+            Some(last) => last.end = weights.len(),
+            None => shares.push(0..weights.len()),
+        }
+        shares
     }
-    shares
 }
 
 #[cfg(test)]
@@ -244,7 +268,7 @@ mod tests {
     #[test]
     fn shares_follow_each_other_and_none_is_too_small() {
         let weights = [30_000, 0, 0, 20_000, 10_000, 0, 0];
-        let divide = |weights: &[u64], tasks| divide(weights, tasks, 16_384);
+        let divide = |weights: &[u64], count| Tasks { count, worth: 16_384 }.divide(weights);
         assert_eq!(divide(&weights, 2), [0..1, 1..7]);
         assert_eq!(divide(&weights, 1).len(), 1);
         assert_eq!(

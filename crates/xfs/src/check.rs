@@ -19,7 +19,7 @@ use std::sync::Arc;
 use base::Ino;
 use block::{DeviceError, Queue};
 use rt::Cx;
-use vfs::check::{Holder, Watch};
+use vfs::check::{Holder, Tasks, Watch};
 
 use crate::buf::meta::Reader;
 use crate::error::{Fault, XfsError};
@@ -59,7 +59,6 @@ pub use rule::Rule;
 use findings::Findings;
 use groups::Group;
 use records::{Blocks, Known, Links};
-use share::Tasks;
 use stage::Stage;
 use sums::{Key, Sums};
 
@@ -126,6 +125,8 @@ struct Checker<'a> {
     /// Whether sums are made, or records collected.
     stage: Stage,
     tasks: Tasks,
+    /// Bytes of metadata that all tasks beside the first keep.
+    shares_cache: u64,
     /// The records of blocks, if they are compared one by one.
     blocks: Option<Blocks>,
     /// The same for inodes and names.
@@ -225,7 +226,8 @@ fn run(
     let reader = mount::reader(&device, geometry, cache);
     let mut checker = Checker::new(cx, reader, raw, findings);
     checker.meter = options.meter.clone();
-    checker.tasks = Tasks::new(checker.cx.runtime(), options.tasks, cache);
+    checker.tasks = Tasks::new(checker.cx.runtime(), options.tasks, share::WORTH);
+    checker.shares_cache = cache;
     checker.watch = std::mem::take(watch);
     checker.begin_with_groups();
     checker.backups()?;
@@ -366,6 +368,7 @@ impl<'a> Checker<'a> {
             sums,
             stage: Stage::Sums,
             tasks: Tasks::ONE,
+            shares_cache: 0,
             blocks: None,
             links: None,
             owners_unknown: false,

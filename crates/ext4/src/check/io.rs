@@ -5,12 +5,13 @@ use std::sync::Arc;
 use base::{FsBlock, Page, Sector};
 use block::{DeviceError, Queue};
 use rt::{Cx, Meter};
+use vfs::check::Tasks;
 
 /// Bytes that one read asks for at most.
 const READ_MAX: u64 = 256 << 10;
 
 /// Inodes that are worth a task of their own, where nobody says how many tasks there are.
-pub const WORTH: u64 = 16_384;
+const WORTH: u64 = 16_384;
 
 /// A task, its queue and the size of a block.
 pub struct Io<'a> {
@@ -18,9 +19,7 @@ pub struct Io<'a> {
     queue: &'a Arc<Queue>,
     block_size: u32,
     /// How many tasks look at the file system at once.
-    pub tasks: usize,
-    /// Inodes that are worth a task of their own.
-    pub worth: u64,
+    pub tasks: Tasks,
     /// Counts inodes, or what takes as long.
     pub meter: Meter,
 }
@@ -29,18 +28,12 @@ impl<'a> Io<'a> {
     /// Blocks are taken as 1 KiB until [`Io::set_block_size`].
     pub fn new(cx: &'a mut Cx, queue: &'a Arc<Queue>) -> Io<'a> {
         let meter = Meter::default();
-        Io { cx, queue, block_size: 1024, tasks: 1, worth: WORTH, meter }
+        Io { cx, queue, block_size: 1024, tasks: Tasks::ONE, meter }
     }
 
-    /// So many tasks, or one for each processor where the file system is large. In virtual time,
-    /// where no task saves another one time, there is one.
+    /// So many tasks, or one for each processor where the file system is large.
     pub fn set_tasks(&mut self, wanted: Option<usize>) {
-        let rt = self.cx.runtime();
-        (self.tasks, self.worth) = match wanted {
-            _ if rt.is_virtual() => (1, WORTH),
-            Some(tasks) => (tasks, 1),
-            None => (rt.cpus(), WORTH),
-        };
+        self.tasks = Tasks::new(self.cx.runtime(), wanted, WORTH);
     }
 
     /// Once the superblock is known.

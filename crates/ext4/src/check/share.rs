@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use block::{DeviceError, Queue};
 use rt::{JoinHandle, Meter};
-use vfs::check::divide;
+use vfs::check::Tasks;
 
 use super::dirs::{DirRecord, Subdirectory};
 use super::findings::{CheckReport, Findings};
@@ -108,8 +108,8 @@ impl Checker<'_> {
         let weights: Vec<u64> =
             (0..self.g.groups_count).map(|group| self.inodes_to_read(group).into()).collect();
         let alone = !self.watch.is_empty() || self.shareable.is_some();
-        let tasks = if alone { 1 } else { self.io.tasks };
-        let shares = divide(&weights, tasks, self.io.worth);
+        let tasks = if alone { Tasks::ONE } else { self.io.tasks };
+        let shares = tasks.divide(&weights);
         // What is known already must be in the first share, which this task looks at.
         let first = shares[0].end as u32;
         let known = (first..self.g.groups_count).any(|group| !self.inodes.group(group).is_empty());
@@ -176,7 +176,7 @@ impl Checker<'_> {
     pub fn dir_shares(&mut self) -> Vec<Vec<DirRecord>> {
         let weights: Vec<u64> = self.dirs.iter().map(DirRecord::weight).collect();
         let mut shares = Vec::new();
-        for share in divide(&weights, self.io.tasks, self.io.worth).into_iter().rev() {
+        for share in self.io.tasks.divide(&weights).into_iter().rev() {
             shares.push(self.dirs.split_off(share.start));
         }
         shares.reverse();

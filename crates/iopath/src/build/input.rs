@@ -125,11 +125,8 @@ impl Input {
             return Ok(Input::Archive(place));
         }
         let members = tar_index::members(file).with_context(|| place.shown.clone())?;
-        let found = match &members {
-            Some(members) => oci::archive(&place, members, platform)?,
-            None => None,
-        };
-        match found {
+        let found = members.map(|members| oci::archive(&place, &members, platform));
+        match found.transpose()?.flatten() {
             Some(layers) => Ok(Input::Layers(layers)),
             None if asked => bail!("{}: holds neither manifest.json nor oci-layout", place.shown),
             None => Ok(Input::Archive(place)),

@@ -163,8 +163,6 @@ pub fn finish_cut(app: &mut App, storage: &Storage, writable: bool) -> Result<()
     let mark = undo::unfinished(app.cx, &storage.queue)?;
     for path in paths(target).take_while(|path| path.exists()) {
         let Ok(mut undo) = UndoFile::open(&path) else { continue };
-        let back = undoable::undo_command(app, &path);
-        let path = path.display();
         let cut = match undo.state() {
             State::Applied | State::Undone => continue,
             State::Prepared | State::Undoing => undo.is_begun(app.cx, &storage.queue),
@@ -173,8 +171,9 @@ pub fn finish_cut(app: &mut App, storage: &Storage, writable: bool) -> Result<()
             continue;
         }
         if undo.state() == State::Undoing {
-            bail!("{target}: an undo was cut; finish it: {back}");
+            bail!("{target}: an undo was cut; finish it: {}", undoable::undo_command(app, &path));
         }
+        let path = path.display();
         if !writable {
             app.out.note(format!("{target}: a change was cut; {path} finishes it"));
             return Ok(());

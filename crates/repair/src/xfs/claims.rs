@@ -18,7 +18,10 @@ use super::{Fs, lossy, safe};
 use crate::RepairError;
 
 /// Which fork of which inode.
-pub type ForkOf = (u64, Which);
+type ForkOf = (u64, Which);
+
+/// What reverse mappings say of forks.
+type Mapped = BTreeMap<ForkOf, Vec<Extent>>;
 
 /// A run of blocks of one fork that somebody else claims, too.
 #[derive(Clone, Copy, Debug)]
@@ -87,9 +90,12 @@ impl Fs<'_> {
     /// # Errors
     /// The device's; no room for a copy.
     pub fn settle_claims(&mut self) -> Result<(), RepairError> {
-        self.settle_devices()?;
-        for device in Device::BOTH {
-            self.ask_rmaps(device);
+        let mapped = Device::BOTH.map(|device| self.mapped_by_rmaps(device));
+        self.settle_devices(&mapped)?;
+        for (device, mapped) in Device::BOTH.into_iter().zip(mapped) {
+            if let Some(mapped) = mapped {
+                self.ask_rmaps(device, mapped);
+            }
             self.ask_blocks(device)?;
         }
         let known =
@@ -117,9 +123,8 @@ impl Fs<'_> {
 
     /// A file whose map is what the reverse mappings of the other device say lies there: its flag
     /// is wrong.
-    fn settle_devices(&mut self) -> Result<(), DeviceError> {
-        let both = Device::BOTH.map(|device| self.mapped_by_rmaps(device));
-        let [Some(data), Some(section)] = &both else { return Ok(()) };
+    fn settle_devices(&mut self, mapped: &[Option<Mapped>; 2]) -> Result<(), DeviceError> {
+        let [Some(data), Some(section)] = mapped else { return Ok(()) };
         let mut moved = Vec::new();
         for (&ino, inode) in &self.inodes {
             let of = (ino, Which::Data);
@@ -150,8 +155,8 @@ impl Fs<'_> {
 
     /// What the reverse mappings of all groups of a device say of forks; none where a group's
     /// cannot be read.
-    pub fn mapped_by_rmaps(&self, device: Device) -> Option<BTreeMap<ForkOf, Vec<Extent>>> {
-        let mut forks: BTreeMap<ForkOf, Vec<Extent>> = BTreeMap::new();
+    fn mapped_by_rmaps(&self, device: Device) -> Option<Mapped> {
+        let mut forks = Mapped::new();
         for (group, records) in (0..).zip(self.all_records(device)) {
             for rmap in records.rmaps.as_ref()? {
                 let Some(of) = fork_of(rmap) else { continue };
@@ -169,8 +174,7 @@ impl Fs<'_> {
 
     /// Corrects forks by the reverse mappings where free space and the other forks agree with
     /// those.
-    fn ask_rmaps(&mut self, device: Device) {
-        let Some(mut forks) = self.mapped_by_rmaps(device) else { return };
+    fn ask_rmaps(&mut self, device: Device, mut forks: Mapped) {
         let mut changes: Vec<(ForkOf, Vec<Extent>, Vec<Extent>)> = Vec::new();
         for (&ino, inode) in &self.inodes {
             for which in Which::BOTH {

@@ -9,6 +9,7 @@ use xfs::format::inode::{ForkFormat, InodeCore, fork_ranges};
 use xfs::format::{At, Extent, Kind, extent};
 
 use super::Fs;
+use super::tree_read::Walked;
 
 /// A fork of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -171,7 +172,8 @@ impl Fs<'_> {
         match format {
             ForkFormat::MetaBtree if self.g.section_trees() => {
                 let records = self.walk_section_tree(ino, slot, core, &mut fork)?;
-                self.tree_records.insert(ino.0, records);
+                let whole = fork.wrong.is_none();
+                self.tree_records.insert(ino.0, Walked { records, whole });
             }
             ForkFormat::Device | ForkFormat::Local | ForkFormat::MetaBtree => {}
             ForkFormat::Extents => {

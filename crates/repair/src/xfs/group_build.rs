@@ -65,15 +65,10 @@ pub fn joined(mut list: Vec<Rmap>) -> Vec<Rmap> {
     list.sort_unstable_by_key(|claim| (claim.owner, flags(claim), claim.offset, claim.start));
     let mut out: Vec<Rmap> = Vec::with_capacity(list.len());
     for claim in list {
-        if let Some(last) = out.last_mut() {
-            let more = if last.has_offset() { u64::from(last.len) } else { 0 };
-            let touches = last.start + last.len == claim.start;
-            if last.owner == claim.owner && touches && claim.offset == last.offset + more {
-                last.len += claim.len;
-                continue;
-            }
+        match out.last_mut() {
+            Some(last) if last.is_continued_by(&claim) => last.len += claim.len,
+            _ => out.push(claim),
         }
-        out.push(claim);
     }
     out.sort_unstable_by_key(|claim| (claim.key(), claim.len));
     out

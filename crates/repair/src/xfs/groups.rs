@@ -66,7 +66,7 @@ impl Group {
 }
 
 /// The records of a tree that could be read whole, if each run ends below 2^32.
-fn records<T>(
+pub fn records<T>(
     walked: &Walked,
     kind: Kind,
     read: impl Fn(&[u8]) -> T,

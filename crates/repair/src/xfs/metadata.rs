@@ -49,10 +49,11 @@ impl Fs<'_> {
     /// The device's.
     pub fn settle_metadata(&mut self) -> Result<(), RepairError> {
         let Some(root) = self.g.metadata_root else { return Ok(()) };
-        self.name_again(root)?;
+        let names = self.section_names();
+        self.name_again(root, &names)?;
         if self.g.realtime.blocks > 0 && self.child(root, GROUPS).is_none() {
             self.make_groups(root)?;
-            self.name_again(root)?;
+            self.name_again(root, &names)?;
         }
         let directory = Held::alone(MetadataType::Directory);
         let mut all: BTreeMap<u64, Held> = [(root.0, directory)].into();
@@ -71,9 +72,8 @@ impl Fs<'_> {
             }
         }
         if let Some(groups) = self.child(root, GROUPS) {
-            let names = self.section_names();
             self.keep_names(groups, &mut all, |name| names.get(name).copied());
-            self.section_files_exist(groups, &mut all)?;
+            self.section_files_exist(groups, names, &mut all)?;
         }
         self.keep_apart(&all);
         for ino in self.inodes.keys().copied().collect::<Vec<_>>() {
@@ -111,7 +111,12 @@ impl Fs<'_> {
     }
 
     /// Gives names to inodes of the tree that have lost them, by what they hold.
-    fn name_again(&mut self, root: Ino) -> Result<(), DeviceError> {
+    /// `files` are the names that files of the realtime section have.
+    fn name_again(
+        &mut self,
+        root: Ino,
+        files: &BTreeMap<Vec<u8>, Held>,
+    ) -> Result<(), DeviceError> {
         let lost = |inode: &super::inodes::Inode| {
             inode.names == 0 && inode.core.flags2.contains(Flags2::METADATA)
         };
@@ -131,8 +136,8 @@ impl Fs<'_> {
             // Without pointers its place follows from what it holds.
             let place = match (place, directory) {
                 (None, true) if self.holds_quota(Ino(ino)) => Some((root, QUOTA.to_vec())),
-                (None, true) if self.holds_groups(Ino(ino)) => Some((root, GROUPS.to_vec())),
-                (None, false) => self.place_of_group_file(root, Ino(ino))?,
+                (None, true) if self.holds_names(Ino(ino), files) => Some((root, GROUPS.to_vec())),
+                (None, false) => self.place_of_group_file(root, Ino(ino), files)?,
                 (place, _) => place,
             };
             let Some((dir, name)) = place.filter(|(dir, name)| self.child(*dir, name).is_none())
@@ -149,10 +154,9 @@ impl Fs<'_> {
     }
 
     /// Whether a directory has names of files of the realtime section's groups.
-    fn holds_groups(&self, dir: Ino) -> bool {
-        let names = self.section_names();
+    fn holds_names(&self, dir: Ino, files: &BTreeMap<Vec<u8>, Held>) -> bool {
         let mut held = self.dirs.get(&dir.0).into_iter().flat_map(|dir| &dir.names);
-        held.any(|name| names.contains_key(&name.name))
+        held.any(|name| files.contains_key(&name.name))
     }
 
     /// Where a file of a group of the realtime section belongs, by what it says of itself.
@@ -160,6 +164,7 @@ impl Fs<'_> {
         &mut self,
         root: Ino,
         ino: Ino,
+        files: &BTreeMap<Vec<u8>, Held>,
     ) -> Result<Option<(Ino, Vec<u8>)>, DeviceError> {
         let Some(dir) = self.child(root, GROUPS).filter(|dir| self.dirs.contains_key(&dir.0))
         else {
@@ -167,11 +172,9 @@ impl Fs<'_> {
         };
         let number = RawInode::view(&self.slot(ino)?).expect("a slot holds a core").di_onlink;
         let group = self.inodes[&ino.0].core.project;
-        let mut names = self.section_names().into_iter();
-        let name = names
-            .find(|(_, held)| held.holds as u16 == number.get() && held.group == group)
-            .map(|(name, _)| (dir, name));
-        Ok(name)
+        let own = |held: &Held| held.holds as u16 == number.get() && held.group == group;
+        let name = files.iter().find(|(_, held)| own(held));
+        Ok(name.map(|(name, _)| (dir, name.clone())))
     }
 
     /// Whether a directory has a name of a quota file.

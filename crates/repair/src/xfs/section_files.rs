@@ -14,6 +14,7 @@ use xfs::format::{At, Kind};
 
 use super::forks::{Device, Which};
 use super::group_build::{bytes_of, joined, shared};
+use super::groups::records;
 use super::metadata::Held;
 use super::section::{FILE_MODE, SectionGroup};
 use super::section_trees::kind_of;
@@ -25,18 +26,6 @@ use crate::RepairError;
 /// Where a group has each of its files.
 fn place_of(holds: MetadataType) -> Option<usize> {
     MetadataType::OF_GROUP.iter().position(|&(_, known)| known == holds)
-}
-
-/// Records of a btree that was read, if each run ends below 2^32.
-fn sound_records<T>(
-    bytes: &[u8],
-    kind: Kind,
-    read: impl Fn(&[u8]) -> T,
-    run: impl Fn(&T) -> (u32, u32),
-) -> Option<Vec<T>> {
-    let list: Vec<T> = bytes.chunks_exact(Shape::of(kind).record).map(read).collect();
-    let sound = list.iter().map(run).all(|(start, len)| start.checked_add(len).is_some());
-    sound.then_some(list)
 }
 
 impl Fs<'_> {
@@ -52,17 +41,15 @@ impl Fs<'_> {
         for ino in self.tree_records.keys().copied().collect::<Vec<_>>() {
             let Some(inode) = self.inodes.get(&ino) else { continue };
             let group = inode.core.project as usize;
-            if inode.data.wrong.is_some() || group >= self.section.len() {
-                continue;
-            }
             let Some(kind) = kind_of(&self.slot(Ino(ino))?) else { continue };
-            let (bytes, records) = (&self.tree_records[&ino], &mut self.section[group].records);
+            let Some(group) = self.section.get_mut(group) else { continue };
+            let walked = &self.tree_records[&ino];
             if kind == Kind::RealtimeRmap {
                 let run = |rmap: &Rmap| (rmap.start, rmap.len);
-                records.rmaps = sound_records(bytes, kind, Rmap::read, run);
+                group.records.rmaps = records(walked, kind, Rmap::read, run);
             } else {
                 let run = |count: &Refcount| (count.start, count.len);
-                records.refcounts = sound_records(bytes, kind, Refcount::read, run);
+                group.records.refcounts = records(walked, kind, Refcount::read, run);
             }
         }
         Ok(())
@@ -98,17 +85,18 @@ impl Fs<'_> {
         }
     }
 
-    /// Makes the files of the groups that are missing below their directory, and those anew that
-    /// cannot hold what they must.
+    /// Makes those of the files with these `names` that are missing below their directory, and
+    /// those anew that cannot hold what they must.
     ///
     /// # Errors
     /// The device's; no free inode, no room.
     pub fn section_files_exist(
         &mut self,
         dir: Ino,
+        names: BTreeMap<Vec<u8>, Held>,
         all: &mut BTreeMap<u64, Held>,
     ) -> Result<(), RepairError> {
-        for (name, held) in self.section_names() {
+        for (name, held) in names {
             let text = name.escape_ascii().to_string();
             let ino = match self.child(dir, &name) {
                 Some(ino) if self.is_group_file(ino, held.holds) => ino,
@@ -138,9 +126,9 @@ impl Fs<'_> {
 
     fn is_group_file(&self, ino: Ino, holds: MetadataType) -> bool {
         let core = &self.inodes[&ino.0].core;
-        match MetadataType::tree_of(holds as u16) {
-            Some(_) => core.file_type() == FILE_MODE && core.format == ForkFormat::MetaBtree,
-            None => {
+        match holds.is_tree() {
+            true => core.file_type() == FILE_MODE && core.format == ForkFormat::MetaBtree,
+            false => {
                 core.format != ForkFormat::MetaBtree
                     && self.holds_blocks(ino, self.blocks_of_group_file(holds))
             }
@@ -156,7 +144,7 @@ impl Fs<'_> {
         let parent = self.g.features.parent();
         let inode = self.inodes.get_mut(&ino.0).expect("it is new");
         inode.names = names;
-        if MetadataType::tree_of(held.holds as u16).is_some() {
+        if held.holds.is_tree() {
             let border = if parent { (ROOM_USUAL / 8) as u8 } else { 0 };
             (inode.core.forkoff, inode.core.format) = (border, ForkFormat::MetaBtree);
         }
@@ -205,7 +193,7 @@ impl Fs<'_> {
         ino: Ino,
         bytes: &[u8],
     ) -> Result<(), RepairError> {
-        let known = self.tree_records.get(&ino.0).is_some_and(|records| records == bytes);
+        let known = self.tree_records.get(&ino.0).is_some_and(|walked| walked.records == bytes);
         let suspect = self.suspects.inodes.contains_key(&ino.0);
         if known && !suspect && self.inodes[&ino.0].data.flaw().is_none() {
             return Ok(());

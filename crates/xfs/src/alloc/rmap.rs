@@ -23,15 +23,6 @@ use crate::trans::Trans;
 
 const FLAGS: u64 = RMAP_ATTR_FORK | RMAP_BMBT | RMAP_UNWRITTEN;
 
-/// Whether `next` continues `record`.
-fn joins(record: &Rmap, next: &Rmap) -> bool {
-    let offset = if record.has_offset() { u64::from(record.len) } else { 0 };
-    record.owner == next.owner
-        && record.start + record.len == next.start
-        && record.offset & FLAGS == next.offset & FLAGS
-        && record.offset + offset == next.offset
-}
-
 /// Whether `part` lies within `whole`, as the same thing.
 fn covers(whole: &Rmap, part: &Rmap) -> bool {
     let within = whole.start <= part.start && part.start + part.len <= whole.start + whole.len;
@@ -90,8 +81,8 @@ impl<S: Store> Tree<'_, S> {
     pub(super) fn add_owner(&mut self, cx: &mut Cx, trans: &mut Trans, new: Rmap) -> Result<()> {
         let around = new.start.saturating_sub(1)..=new.start + new.len;
         let near = self.owners(cx, trans, around)?;
-        let left = near.iter().find(|record| joins(record, &new));
-        let right = near.iter().find(|record| joins(&new, record));
+        let left = near.iter().find(|record| record.is_continued_by(&new));
+        let right = near.iter().find(|record| new.is_continued_by(record));
         let more = right.map_or(0, |right| right.len);
         if let Some(right) = right {
             self.delete_owner(cx, trans, right)?;

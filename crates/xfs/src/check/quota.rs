@@ -86,8 +86,7 @@ impl Checker<'_> {
             let text = format!("{name} holds {holds}, has {size} bytes and project {project}");
             self.findings.add(rule, At::Inode(ino), text);
         }
-        let tree = MetadataType::tree_of(wanted.holds as u16).is_some();
-        if tree != (raw.di_format == ForkFormat::MetaBtree as u8) {
+        if wanted.holds.is_tree() != (raw.di_format == ForkFormat::MetaBtree as u8) {
             let text = format!("{name} has a fork of form {}", raw.di_format);
             self.findings.add(rule, At::Inode(ino), text);
         }

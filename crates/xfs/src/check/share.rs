@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use block::{DeviceError, Queue};
 use rt::{JoinHandle, Meter};
-use vfs::check::divide;
+use vfs::check::Tasks;
 
 use super::findings::{CheckReport, Findings};
 use super::stage::Stage;
@@ -21,34 +21,7 @@ use crate::format::{Geometry, RawSuper};
 use crate::mount;
 
 /// Chunks that are worth a task of their own, where nobody says how many tasks there are.
-const WORTH: u64 = 256;
-
-/// How many tasks look at the inodes at once.
-#[derive(Clone, Copy)]
-pub(super) struct Tasks {
-    /// Tasks.
-    count: usize,
-    /// Chunks that are worth one.
-    worth: u64,
-    /// Bytes of metadata that those beside the first keep together.
-    cache: u64,
-}
-
-impl Tasks {
-    /// One alone.
-    pub const ONE: Tasks = Tasks { count: 1, worth: WORTH, cache: 0 };
-
-    /// So many, or one for each processor where the file system is large. In virtual time, whose
-    /// model of the check is that of one task, one.
-    pub fn new(rt: &rt::Runtime, wanted: Option<usize>, cache: u64) -> Tasks {
-        let (count, worth) = match wanted {
-            _ if rt.is_virtual() => (1, WORTH),
-            Some(tasks) => (tasks, 1),
-            None => (rt.cpus(), WORTH),
-        };
-        Tasks { count, worth, cache }
-    }
-}
+pub(super) const WORTH: u64 = 256;
 
 /// Chunks of a group.
 type OfGroup = (u32, Vec<InodeChunk>);
@@ -80,12 +53,11 @@ pub(super) struct Share {
 impl Checker<'_> {
     /// All chunks in shares, one for each task.
     fn shares(&self) -> Vec<Vec<OfGroup>> {
-        let weights: Vec<u64> = self.groups.iter().map(|group| group.chunks.len() as u64).collect();
-        let all: u64 = weights.iter().sum();
+        let all: usize = self.groups.iter().map(|group| group.chunks.len()).sum();
         let alone = self.stage != Stage::Sums || !self.watch.is_empty();
-        let tasks = if alone { 1 } else { self.tasks.count };
+        let tasks = if alone { Tasks::ONE } else { self.tasks };
         // A group may be larger than a share: pieces of all groups are divided.
-        let piece = (all / (16 * tasks as u64)).max(1) as usize;
+        let piece = (all / (16 * tasks.count)).max(1);
         let mut pieces: Vec<(u32, Range<usize>)> = Vec::new();
         for (ag, group) in (0..).zip(&self.groups) {
             let count = group.chunks.len();
@@ -99,7 +71,7 @@ impl Checker<'_> {
             };
             pieces.map(|(ag, range)| (*ag, chunks(*ag, range))).collect()
         };
-        divide(&weights, tasks, self.tasks.worth).into_iter().map(share).collect()
+        tasks.divide(&weights).into_iter().map(share).collect()
     }
 
     /// Checks all inodes of all chunks.
@@ -120,7 +92,7 @@ impl Checker<'_> {
         let seed = Seed {
             queue: self.reader.bufs.queue().clone(),
             geometry: (*self.reader.geometry).clone(),
-            cache: self.tasks.cache / self.tasks.count as u64,
+            cache: self.shares_cache / self.tasks.count as u64,
             raw: self.raw,
             findings_max: self.findings.max(),
             sums: self.sums.of_part(),

@@ -203,6 +203,11 @@ impl MetadataType {
         }
     }
 
+    /// Whether it is the root of a btree.
+    pub fn is_tree(self) -> bool {
+        MetadataType::tree_of(self as u16).is_some()
+    }
+
     /// The kind of the btree whose root an inode with this number holds.
     pub fn tree_of(number: u16) -> Option<Kind> {
         match number {

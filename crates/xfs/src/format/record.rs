@@ -137,6 +137,14 @@ pub struct Rmap {
 }
 
 impl Rmap {
+    /// Whether `next` continues it, so that one record can hold both.
+    pub fn is_continued_by(&self, next: &Rmap) -> bool {
+        let offset = if self.has_offset() { u64::from(self.len) } else { 0 };
+        self.owner == next.owner
+            && self.start + self.len == next.start
+            && self.offset + offset == next.offset
+    }
+
     /// Whether its blocks have a place in a fork.
     pub fn has_offset(&self) -> bool {
         Owner { owner: self.owner, offset: self.offset }.has_offset()

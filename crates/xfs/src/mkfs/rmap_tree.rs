@@ -137,20 +137,14 @@ impl RmapTree {
 
     /// Notes an owner of blocks; neighbours of one owner that continue each other are one record.
     pub fn note_owner(&mut self, new: Rmap, list: &mut FreeList) {
-        let joins = |record: &Rmap, next: &Rmap| {
-            let offset = if record.has_offset() { u64::from(record.len) } else { 0 };
-            record.owner == next.owner
-                && record.start + record.len == next.start
-                && record.offset + offset == next.offset
-        };
         let (layout, path) = (self.layout(0), self.descend(&new));
         let Place { block, index } = path[0];
         let at = |index: usize| {
             let data = self.data(block);
             (index < layout.len(data)).then(|| Rmap::read(layout.entry(data, index)))
         };
-        let left = index.checked_sub(1).and_then(at).filter(|left| joins(left, &new));
-        let right = at(index).filter(|right| joins(&new, right));
+        let left = index.checked_sub(1).and_then(at).filter(|left| left.is_continued_by(&new));
+        let right = at(index).filter(|right| new.is_continued_by(right));
         match (left, right) {
             (Some(left), right) => {
                 let len = left.len + new.len + right.map_or(0, |right| right.len);
