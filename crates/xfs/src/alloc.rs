@@ -362,7 +362,7 @@ impl Space {
                     Realtime => self.finish_realtime_refcount(cx, trans, flags, extent),
                 };
             }
-            Work::Bmap { .. } | Work::Parent(_) | Work::Exchange(_) => {
+            Work::Bmap { .. } | Work::Parent(_) | Work::Attribute(_) | Work::Exchange(_) => {
                 return Err(XfsError::Answer(base::Errno::EOPNOTSUPP));
             }
         }

@@ -26,11 +26,13 @@ mod edit;
 mod fork;
 mod leaf;
 pub(crate) mod parent;
+mod recover;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub(crate) use fork::local_max;
+pub(crate) use recover::recover_attribute;
 pub(crate) use write::{Change, apply, chmod, fit_inside, of_new, remove, room_for, set};
 
 /// The value of a parent pointer, as it lies on the disk.

@@ -6,10 +6,11 @@ use rt::Cx;
 use super::Name;
 use super::attribute::{Attribute, Held};
 use super::fork::AttrEdit;
+use super::leaf::FoundAttribute;
 use crate::bmap::Fork;
 use crate::da_btree::Leaf;
 use crate::error::{Result, XfsError};
-use crate::format::attr::{SfAttr, attr_hash, emit_sf, parse_sf, sf_size};
+use crate::format::attr::{AttrFlags, SfAttr, attr_hash, emit_sf, parse_sf, sf_size};
 use crate::format::attr_leaf::is_local;
 use crate::format::hash::Case;
 use crate::format::inode::ForkFormat;
@@ -36,7 +37,7 @@ impl AttrEdit<'_> {
     }
 
     /// True if the attributes, if any, lie in the inode.
-    fn is_small(&self) -> bool {
+    pub(super) fn is_small(&self) -> bool {
         let attr = &self.forks.attr;
         self.core.forkoff == 0
             || attr.format == ForkFormat::Local
@@ -171,9 +172,22 @@ impl AttrEdit<'_> {
     }
 
     fn remove(&mut self, cx: &mut Cx, name: &Name) -> Result<()> {
-        let Some(found) = self.find(cx, name)? else { return Ok(()) };
-        if let Held::Remote(remote) = found.attribute().value {
-            self.free_remote(cx, remote)?;
+        match self.find(cx, name)? {
+            Some(found) => self.remove_found(cx, found),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes an attribute that lies in a leaf. Of one that is incomplete, blocks of the value may
+    /// be gone already.
+    pub(super) fn remove_found(&mut self, cx: &mut Cx, found: FoundAttribute) -> Result<()> {
+        let attr = found.attribute();
+        match attr.value {
+            Held::Remote(remote) if attr.flags.contains(AttrFlags::INCOMPLETE) => {
+                self.free_what_is_left(cx, remote)?;
+            }
+            Held::Remote(remote) => self.free_remote(cx, remote)?,
+            Held::Local(_) => {}
         }
         self.take(cx, found)?;
         let root = Leaf { block: 0, buf: self.read_block(cx, 0)? };

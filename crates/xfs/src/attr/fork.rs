@@ -315,6 +315,21 @@ impl AttrEdit<'_> {
         let count = remote::blocks(u64::from(value.len), self.block_size());
         self.free_blocks(cx, first..first + count, Kind::AttrRemote)
     }
+
+    /// Gives back the blocks of a value that are still there. May park.
+    ///
+    /// # Errors
+    /// As [`AttrEdit::free_blocks`].
+    pub(super) fn free_what_is_left(&mut self, cx: &mut Cx, value: RemoteValue) -> Result<()> {
+        let first = u64::from(value.block);
+        let end = first + remote::blocks(u64::from(value.len), self.block_size());
+        let inside = |extent: &Extent| extent.offset.max(first)..extent.end().min(end);
+        let left: Vec<_> = self.extents().iter().map(inside).collect();
+        for blocks in left.into_iter().filter(|blocks| !blocks.is_empty()) {
+            self.free_blocks(cx, blocks, Kind::AttrRemote)?;
+        }
+        Ok(())
+    }
 }
 
 impl Name {

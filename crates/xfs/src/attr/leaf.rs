@@ -109,11 +109,21 @@ impl AttrEdit<'_> {
 
     /// The attribute of this name.
     pub(super) fn find(&mut self, cx: &mut Cx, name: &Name) -> Result<Option<FoundAttribute>> {
+        self.find_where(cx, name, |attr| name.is(attr))
+    }
+
+    /// The first attribute under the hash of a name that is the wanted one.
+    pub(super) fn find_where(
+        &mut self,
+        cx: &mut Cx,
+        name: &Name,
+        wanted: impl Fn(&Attribute) -> bool,
+    ) -> Result<Option<FoundAttribute>> {
         let hash = name.hash(self.case());
         let mut path = DaBtree(self).descend(cx, hash)?;
         loop {
             let list = self.attributes(&path.leaf)?;
-            if let Some(index) = list.iter().position(|attr| name.is(attr)) {
+            if let Some(index) = list.iter().position(&wanted) {
                 return Ok(Some(FoundAttribute { path, list, index }));
             }
             let passed = list.last().is_some_and(|last| last.hash > hash);

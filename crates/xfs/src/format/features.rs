@@ -162,8 +162,7 @@ bitflags::bitflags! {
     /// What an unclean log may hold.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct LogIncompat: u32 {
-        /// Intents of attributes: recovery refuses those that it meets. A clean unmount clears the
-        /// bit.
+        /// Intents of ordinary attributes. A clean unmount clears the bit.
         const XATTRS = 1;
         const _ = !0;
     }

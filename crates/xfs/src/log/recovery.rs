@@ -40,6 +40,7 @@ use crate::buf::{BufCache, BufCacheConfig, BufMap};
 use crate::error::{Result, XfsError};
 use crate::format::Geometry;
 use crate::format::dquot::QuotaFlags;
+use crate::format::features::LogIncompat;
 use crate::format::log::Lsn;
 use crate::format::log_item::ItemKind;
 use crate::log::BesideDevice;
@@ -67,6 +68,8 @@ pub struct RecoveryContext {
     pub v4: bool,
     /// The realtime section is divided into groups, whose blocks describe themselves.
     pub realtime_groups: bool,
+    /// The log may hold intents of ordinary attributes.
+    pub logged_attributes: bool,
     /// Sectors of the file system.
     pub sectors: u64,
     /// Blocks of an inode cluster.
@@ -94,6 +97,7 @@ impl RecoveryContext {
             meta_uuid: geometry.meta_uuid,
             v4: geometry.v4(),
             realtime_groups: geometry.realtime.groups.is_some(),
+            logged_attributes: geometry.features.log_incompat.contains(LogIncompat::XATTRS),
             sectors: geometry.blocks_count() * geometry.block_sectors(),
             cluster_blocks: geometry.chunks.cluster_blocks,
             block_size: geometry.block_size,

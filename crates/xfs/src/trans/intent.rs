@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
+use crate::format::attr::AttrFlags;
 use crate::format::log_item::{
     ItemKind, RawExtent, RawFreeIntent, RawIntent, RawIntentDone, RawMapExtent, RawPhysExtent,
 };
@@ -79,6 +80,8 @@ pub enum Work {
     /// A parent pointer changes (ATTRI). Only recovery meets it: here pointers change together with
     /// their names.
     Parent(Arc<ParentChange>),
+    /// An ordinary attribute changes (ATTRI). Only recovery meets it.
+    Attribute(Arc<AttributeChange>),
     /// Two files exchange ranges of their content (XMI). Who defers it carries it out.
     Exchange(Arc<Exchange>),
 }
@@ -146,6 +149,19 @@ pub struct ParentChange {
     pub new: Option<(Vec<u8>, Vec<u8>)>,
 }
 
+/// What an ATTRI for an ordinary attribute asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AttributeChange {
+    /// The inode that has the attribute.
+    pub ino: u64,
+    /// The space of its name.
+    pub space: AttrFlags,
+    /// What follows the prefix of its name.
+    pub name: Vec<u8>,
+    /// Its value from now on; none if it goes.
+    pub value: Option<Vec<u8>>,
+}
+
 impl Work {
     /// An extent of the file system's device becomes free.
     pub(crate) fn free(start: u64, len: u32, owner: Option<Owner>) -> Work {
@@ -155,7 +171,7 @@ impl Work {
     /// Pieces of this kind that one intent names at the most. Linux refuses more maps than one.
     pub(crate) fn most_together(&self) -> usize {
         match self {
-            Work::Bmap { .. } | Work::Parent(_) | Work::Exchange(_) => 1,
+            Work::Bmap { .. } | Work::Parent(_) | Work::Attribute(_) | Work::Exchange(_) => 1,
             _ => EXTENTS_MAX,
         }
     }
@@ -173,7 +189,7 @@ impl Work {
                 (ItemKind::CuiRealtime, ItemKind::CudRealtime)
             }
             Work::Bmap { .. } => (ItemKind::Bui, ItemKind::Bud),
-            Work::Parent(_) => (ItemKind::Attri, ItemKind::Attrd),
+            Work::Parent(_) | Work::Attribute(_) => (ItemKind::Attri, ItemKind::Attrd),
             Work::Exchange(_) => (ItemKind::Xmi, ItemKind::Xmd),
         }
     }
@@ -205,7 +221,7 @@ impl Work {
                 to.extend_from_slice(raw.as_bytes());
             }
             // Never logged from here.
-            Work::Parent(_) => {}
+            Work::Parent(_) | Work::Attribute(_) => {}
         }
     }
 }

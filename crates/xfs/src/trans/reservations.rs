@@ -114,9 +114,14 @@ pub(crate) fn attribute(geometry: &Geometry, value: u64) -> u32 {
     (value + tree) * buf(size) + 2 * map(geometry) + extents(geometry, 6)
 }
 
-/// An intent that recovery found: nothing takes more than an attribute.
-pub(crate) fn recovered(geometry: &Geometry) -> u32 {
-    attribute(geometry, 0) + section_trees(geometry, 16) + inode(geometry) + dquot_item::LOG_BYTES
+/// An intent that recovery found: nothing takes more than an attribute, with a value that may have
+/// blocks of its own.
+pub(crate) fn recovered(geometry: &Geometry, values: bool) -> u32 {
+    let value = if values { u64::from(VALUE_MAX) } else { 0 };
+    attribute(geometry, value)
+        + section_trees(geometry, 16)
+        + inode(geometry)
+        + dquot_item::LOG_BYTES
 }
 
 /// A block of quota records, and its place in the map of the quota inode.

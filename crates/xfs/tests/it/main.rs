@@ -26,6 +26,7 @@ mod guest;
 mod kinds;
 mod large_blocks;
 mod log;
+mod log_attributes;
 mod log_common;
 mod log_intents;
 mod log_kernel;

@@ -37,9 +37,14 @@ pub(super) enum Logged {
 const EXTENTS_MAX: u32 = 4096;
 
 /// Checks an intent or a done item.
-pub(super) fn parse(tid: u32, kind: ItemKind, item: &LoggedItem) -> Result<Logged> {
+pub(super) fn parse(
+    tid: u32,
+    kind: ItemKind,
+    item: &LoggedItem,
+    logged_attributes: bool,
+) -> Result<Logged> {
     if kind == ItemKind::Attri {
-        return attribute::parse_parent_change(tid, item);
+        return attribute::parse_attribute(tid, item, logged_attributes);
     }
     let bytes = &item.regions[0][..];
     let short =

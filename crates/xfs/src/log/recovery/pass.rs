@@ -46,7 +46,9 @@ fn parse(tid: u32, item: &LoggedItem, context: &RecoveryContext) -> Result<Parse
         ItemKind::Icreate => Parsed::Icreate(icreate::parse(tid, item, context)?),
         ItemKind::Dquot => Parsed::Dquot(dquot::parse(tid, item, context)?),
         ItemKind::Quotaoff => Parsed::Quotaoff(dquot::parse_quotaoff(tid, item)?),
-        kind if kind.supported() => Parsed::Intent(intent::parse(tid, kind, item)?),
+        kind if kind.supported() => {
+            Parsed::Intent(intent::parse(tid, kind, item, context.logged_attributes)?)
+        }
         kind => return Err(LogError::UnsupportedItem { tid, name: kind.name() }.into()),
     })
 }

@@ -12,17 +12,17 @@ use base::{FsBlock, Ino};
 use rt::{Cx, SpinLock};
 
 use crate::alloc::Space;
-use crate::attr::parent;
+use crate::attr::{self, parent};
 use crate::bmap::blocks::FileBlocks;
 use crate::bmap::exchange::{self, exchange_step};
-use crate::bmap::{Fork, Mapped, Which};
+use crate::bmap::{Fork, Forks, Mapped, Which};
 use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::inode::{Flags2, ForkFormat, InodeCore};
 use crate::format::log_item::{BMAP_ATTR_FORK, BMAP_UNWRITTEN, ItemKind, RmapOp};
 use crate::format::{AgExtent, At, CorruptKind, FsExtent, Owner, Section};
 use crate::log::recovery::Unfinished;
-use crate::trans::intent::{Exchange, ExchangeSide, ParentChange, Work};
+use crate::trans::intent::{AttributeChange, Exchange, ExchangeSide, ParentChange, Work};
 use crate::trans::{Finished, IntentFinisher, Trans, reservations};
 use crate::uncached::UncachedInode;
 
@@ -55,10 +55,12 @@ pub(crate) fn finish_intents(
 ) -> Result<()> {
     let finisher = Arc::new(Finisher::new(space.clone()));
     space.log.set_finisher(finisher.clone());
-    let inode =
-        |work: &Work| matches!(work, Work::Bmap { .. } | Work::Parent(_) | Work::Exchange(_));
-    let inodes = unfinished.iter().any(|intent| inode(&intent.work[0]));
-    let bytes = reservations::recovered(&space.geometry);
+    let first = || unfinished.iter().map(|intent| &intent.work[0]);
+    let inodes = first().any(|work| {
+        matches!(work, Work::Bmap { .. } | Work::Parent(_) | Work::Attribute(_) | Work::Exchange(_))
+    });
+    let values = first().any(|work| matches!(work, Work::Attribute(_)));
+    let bytes = reservations::recovered(&space.geometry, values);
     space.log.finish_recovered(cx, unfinished, bytes)?;
     if inodes {
         // Others read inodes from their clusters.
@@ -105,6 +107,10 @@ impl IntentFinisher for Finisher {
             }
             Work::Parent(ref change) => {
                 self.change_parent(cx, trans, change)?;
+                Ok(Finished::Done)
+            }
+            Work::Attribute(ref change) => {
+                self.set_attribute(cx, trans, change)?;
                 Ok(Finished::Done)
             }
             Work::Exchange(ref exchange) => self.exchange(cx, trans, exchange),
@@ -193,14 +199,32 @@ impl Finisher {
 
     /// Changes a parent pointer. The pointer that comes replaces one of the same place.
     fn change_parent(&self, cx: &mut Cx, trans: &mut Trans, change: &ParentChange) -> Result<()> {
-        let ino = Ino(change.ino);
-        let mut inode = self.newest_image_of(cx, ino, change.generation)?;
+        let mut inode = self.newest_image_of(cx, Ino(change.ino), change.generation)?;
         let mut forks = inode.forks(cx, &self.space)?;
         parent::recover(cx, &self.space, trans, &mut inode, &mut forks, change)?;
-        inode.store_forks(&mut forks);
-        inode.log(trans);
-        self.inodes.lock(cx).insert(ino, inode);
+        self.keep(cx, trans, inode, &mut forks);
         Ok(())
+    }
+
+    /// Changes an ordinary attribute, old value and new one in one step.
+    fn set_attribute(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        change: &AttributeChange,
+    ) -> Result<()> {
+        let mut inode = self.newest_image(cx, Ino(change.ino))?;
+        let mut forks = inode.forks(cx, &self.space)?;
+        attr::recover_attribute(cx, &self.space, trans, &mut inode, &mut forks, change)?;
+        self.keep(cx, trans, inode, &mut forks);
+        Ok(())
+    }
+
+    /// Keeps an inode whose forks have changed, and logs it.
+    fn keep(&self, cx: &mut Cx, trans: &mut Trans, mut inode: UncachedInode, forks: &mut Forks) {
+        inode.store_forks(forks);
+        inode.log(trans);
+        self.inodes.lock(cx).insert(inode.ino, inode);
     }
 
     /// Exchanges the first run of two ranges where one of the files has something; what is left

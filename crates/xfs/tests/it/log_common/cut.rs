@@ -4,7 +4,10 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use xfs::format::log::{LOG_BLOCK, RawRecordHeader};
+use xfs::format::log::{
+    CLIENT_TRANSACTION, LOG_BLOCK, OpFlags, RECORD_MAGIC, RECORD_MAX, RawRecordHeader,
+    TRANS_CHECKPOINT, TRANS_MAGIC, VERSION_2, record_checksum,
+};
 
 use super::{Volume, copy, real};
 
@@ -47,6 +50,46 @@ impl KernelLog {
         (0..self.records.len()).filter(|&index| has(&self.records[index])).collect()
     }
 
+    /// Writes a record with one transaction behind the last one; an item is its regions.
+    pub fn append(image: &Path, items: &[Vec<Vec<u8>>]) {
+        let log = KernelLog::read(image);
+        let written = |&&(from, _): &&(usize, usize)| log.header(from).h_num_logops.get() > 0;
+        let &(before, at) = log.records.iter().take_while(written).last().expect("a record");
+        let raw = log.header(before);
+        let mut data = operations(items);
+        let mut headers = vec![0; RECORD_MAX.div_ceil(CYCLE_DATA) * LOG_BLOCK];
+        let cycle = raw.h_cycle.get().to_be_bytes();
+        for (index, block) in data.chunks_exact_mut(LOG_BLOCK).enumerate() {
+            let first = if index < 64 { 44 } else { 4 };
+            let word = index / 64 * LOG_BLOCK + first + index % 64 * 4;
+            headers[word..word + 4].copy_from_slice(&block[..4]);
+            block[..4].copy_from_slice(&cycle);
+        }
+        headers.chunks_exact_mut(LOG_BLOCK).for_each(|block| block[..4].copy_from_slice(&cycle));
+        let half = |value: usize| (value as u32).to_be_bytes();
+        let lsn = [cycle, half(at / LOG_BLOCK)].concat();
+        let operations = items.iter().flatten().count() + 3;
+        let start =
+            [half(RECORD_MAGIC as usize), cycle, half(VERSION_2 as usize), half(data.len())];
+        headers[..16].copy_from_slice(&start.concat());
+        headers[16..24].copy_from_slice(&lsn);
+        headers[24..32].copy_from_slice(&lsn);
+        headers[36..40].copy_from_slice(&half(before / LOG_BLOCK));
+        headers[40..44].copy_from_slice(&half(operations));
+        headers[300..304].copy_from_slice(&half(1));
+        headers[304..320].copy_from_slice(&raw.h_fs_uuid);
+        headers[320..324].copy_from_slice(&half(RECORD_MAX));
+        let sum = record_checksum(&headers[..LOG_BLOCK], &headers[LOG_BLOCK..], &data);
+        headers[32..36].copy_from_slice(&sum.to_le_bytes());
+        let file = fs::OpenOptions::new().write(true).open(image).expect("the image opens");
+        let record = [headers, data].concat();
+        file.write_all_at(&record, log.start + at as u64).expect("the log takes the record");
+    }
+
+    fn header(&self, at: usize) -> &RawRecordHeader {
+        RawRecordHeader::view(&self.bytes[at..]).expect("a header")
+    }
+
     /// A copy of the image whose log ends behind record `index`.
     pub fn cut(&self, image: &Path, index: usize, to: &Path) {
         copy(image, to);
@@ -56,4 +99,25 @@ impl KernelLog {
         let zeroes = vec![0; (last - end).next_multiple_of(LOG_BLOCK)];
         file.write_all_at(&zeroes, self.start + end as u64).expect("the copy takes zeroes");
     }
+}
+
+/// Bytes of data whose cycle words one header keeps.
+const CYCLE_DATA: usize = 64 * LOG_BLOCK;
+
+/// The data of a record with one transaction.
+fn operations(items: &[Vec<Vec<u8>>]) -> Vec<u8> {
+    const TID: u32 = 0x77;
+    let mut data = Vec::new();
+    let mut push = |region: &[u8], flags: OpFlags| {
+        data.extend([TID.to_be_bytes(), (region.len() as u32).to_be_bytes()].concat());
+        data.extend([CLIENT_TRANSACTION, flags.bits(), 0, 0]);
+        data.extend(region);
+    };
+    push(&[], OpFlags::START);
+    let words = [TRANS_MAGIC, TRANS_CHECKPOINT, TID, items.len() as u32];
+    push(&words.map(u32::to_le_bytes).concat(), OpFlags::empty());
+    items.iter().flatten().for_each(|region| push(region, OpFlags::empty()));
+    push(&[], OpFlags::COMMIT);
+    data.resize(data.len().next_multiple_of(LOG_BLOCK), 0);
+    data
 }
