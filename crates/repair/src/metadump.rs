@@ -23,6 +23,7 @@
 use std::io;
 use std::sync::Arc;
 
+use ::xfs::mount::options::BesideDevice;
 use block::{DeviceError, Queue};
 use rt::Cx;
 
@@ -31,15 +32,26 @@ mod permute;
 pub mod stream;
 mod xfs;
 
+/// The devices of a file system.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Part {
+    /// That of the data: mostly the only one.
+    Data,
+    /// That of an external log.
+    Log,
+    /// That of a realtime section.
+    Realtime,
+}
+
 /// Where a dump goes.
 pub trait Sink {
-    /// Takes bytes of metadata and their place on the device. The first ones are those of the
+    /// Takes bytes of metadata and their place on a device. The first ones are those of the
     /// superblock for XFS; otherwise the order means nothing, and a later piece replaces an earlier
     /// one. Offset and length are multiples of 512. May block.
     ///
     /// # Errors
     /// The host's.
-    fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    fn put(&mut self, part: Part, offset: u64, bytes: &[u8]) -> io::Result<()>;
 }
 
 /// What a dump holds.
@@ -49,6 +61,15 @@ pub struct DumpOptions {
     pub keep_names: bool,
     /// What names are obscured with: equal keys make equal names.
     pub key: [u8; 16],
+}
+
+/// Devices beside that of the data, which are in the dump.
+#[derive(Clone, Debug, Default)]
+pub struct Devices {
+    /// That of an external log of XFS.
+    pub log: Option<BesideDevice>,
+    /// That of a realtime section: its superblock.
+    pub realtime: Option<BesideDevice>,
 }
 
 /// What was dumped.
@@ -89,11 +110,12 @@ pub enum DumpError {
 pub fn dump(
     cx: &mut Cx,
     queue: &Arc<Queue>,
+    devices: &Devices,
     options: &DumpOptions,
     sink: &mut dyn Sink,
 ) -> Result<Report, DumpError> {
     match crate::xfs::is_here(cx, queue)? {
-        true => xfs::dump(cx, queue, options, sink),
+        true => xfs::dump(cx, queue, devices, options, sink),
         false => ext::dump(cx, queue, options, sink),
     }
 }
@@ -110,10 +132,15 @@ impl<'a> Out<'a> {
         Out { sink, options: *options, report: Report { size, ..Report::default() } }
     }
 
-    /// Passes bytes on.
+    /// Passes bytes of the data device on.
     fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.put_on(Part::Data, offset, bytes)
+    }
+
+    /// Passes bytes on.
+    fn put_on(&mut self, part: Part, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.report.bytes += bytes.len() as u64;
-        self.sink.put(offset, bytes)
+        self.sink.put(part, offset, bytes)
     }
 
     /// Notes what is not in the dump.

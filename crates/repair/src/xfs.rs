@@ -11,8 +11,10 @@ use std::sync::Arc;
 use base::{Ino, Sector};
 use block::{DeviceError, Queue};
 use rt::Cx;
+use xfs::format::log::Lsn;
 use xfs::format::record::FreeExtent;
 use xfs::format::{AgInode, At, Geometry, RawSuper};
+use xfs::mount::options::BesideDevice;
 use xfs::{CheckOptions, Count, Rule};
 
 use crate::plan::{Change, Decisions, Finding, Plan};
@@ -32,6 +34,7 @@ mod group_build;
 mod groups;
 mod inodes;
 mod log;
+mod lsn;
 mod meta;
 mod metadata;
 mod names;
@@ -57,6 +60,7 @@ pub use undelete::deleted;
 
 use groups::Group;
 use inodes::Inode;
+use lsn::Ahead;
 use names::Directory;
 use section::SectionGroup;
 use tree_read::Walked;
@@ -114,10 +118,16 @@ struct Fs<'a> {
     names_damaged: bool,
     /// The inodes with records of quota, by kind.
     quota_inos: [Option<u64>; 3],
+    /// The device of an external log.
+    log: Option<BesideDevice>,
     /// The log is made empty.
     log_emptied: bool,
     /// The newest cycle of the log that metadata name.
     newest_cycle: u32,
+    /// Where the log ends; where that is not known, the record that the superblock names.
+    log_end: Lsn,
+    /// Metadata that is ahead of it, by its place in bytes.
+    ahead: BTreeMap<u64, Ahead>,
     /// The most memory.
     memory: Option<u64>,
 }
@@ -223,8 +233,8 @@ impl<'a> Fs<'a> {
     /// The superblock, restored where it must be, and the log recovered.
     fn open(view: View<'a>, options: &PlanOptions) -> Result<Fs<'a>, RepairError> {
         let mut fs = super_block::open(view)?;
-        fs.note_cycle(fs.raw.sb_lsn.get());
-        fs.recover_log(options.zero_log, options.log.as_ref())?;
+        fs.log.clone_from(&options.log);
+        fs.recover_log(options.zero_log)?;
         fs.reread()?;
         Ok(fs)
     }
@@ -254,7 +264,8 @@ impl<'a> Fs<'a> {
         let mut options =
             CheckOptions { findings_max: FINDINGS_MAX, meter, ..CheckOptions::default() };
         options.memory = self.memory.map_or(options.memory, |most| most.min(options.memory));
-        let (report, counts) = xfs::check_counting(self.view.cx(), &queue, &options)?;
+        let log = self.log.as_ref();
+        let (report, counts) = xfs::check_counting(self.view.cx(), &queue, log, &options)?;
         self.suspects = Suspects::default();
         for finding in &report.findings {
             self.suspects.rules.insert(finding.rule);
@@ -299,7 +310,7 @@ impl<'a> Fs<'a> {
             }
         }
         self.healing = false;
-        Ok(())
+        Ok(self.settle_lsns()?)
     }
 
     /// All passes once.
@@ -324,7 +335,7 @@ impl<'a> Fs<'a> {
         self.store_inodes()?;
         self.write_groups(&before)?;
         self.write_copies()?;
-        Ok(())
+        Ok(self.settle_lsns()?)
     }
 
     /// Adds a finding.

@@ -13,10 +13,12 @@ use support::{apply, cut_and_go_on, queue, write};
 use testkit::campaign::seeds;
 use testkit::content::{create, mkdir};
 use vfs::FileSystem;
+use xfs::format::Kind as Block;
+use xfs::format::log::Lsn;
 use xfs::mkfs::{Devices, mkfs_beside};
 use xfs::mount::options::BesideDevice;
 use xfs::{MkfsOptions, MountOptions, Xfs};
-use xfs_support::{damage, geometry, metadata, populate};
+use xfs_support::{damage, geometry, metadata, pieces, populate, written_behind};
 
 const BLOCK: u32 = 4096;
 const LOG: u64 = 12 << 20;
@@ -92,6 +94,29 @@ fn damaged_images_are_repaired_beside_their_log() {
         assert_eq!(log.snapshot(), before, "{seed}: {what}");
     }
     assert!(repaired > 10, "{repaired}");
+}
+
+/// The log itself is not written: what is ahead of it is put right piece by piece.
+#[test]
+fn metadata_ahead_of_an_external_log_is_put_right() {
+    let [base, log] = image();
+    let g = geometry(&base.snapshot()).expect("sound");
+    let (mut device, mut count) = (base.clone(), 0);
+    let all = pieces(&base, &g).into_iter();
+    for (number, places) in all.filter(|&(number, _)| number > Block::Super as u8) {
+        let lsn = Lsn { cycle: 40, block: number.into() };
+        device = written_behind(&device, Block::ALL[usize::from(number)], &places, lsn);
+        count += places.len();
+    }
+    assert!(count > 100 && judged(&device, &log).is_err(), "{count}");
+    let planned = plan(&device, Some(&log)).expect("a plan");
+    assert_eq!(planned.left, [""; 0], "{:#?}", planned.findings);
+    let dir = tempfile::tempdir().expect("a directory");
+    let before = log.snapshot();
+    apply(&(device.clone() as _), &planned, dir.path());
+    judged(&device, &log).expect("sound");
+    assert!(plan(&device, Some(&log)).expect("a plan").is_clean());
+    assert_eq!(log.snapshot(), before);
 }
 
 /// Without the log's device, or where it holds changes, there is no plan.

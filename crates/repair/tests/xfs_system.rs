@@ -3,6 +3,8 @@
 
 #[path = "xfs_system/log.rs"]
 mod log;
+#[path = "xfs_system/lsn.rs"]
+mod lsn;
 #[path = "xfs_system/section.rs"]
 mod section;
 mod support;

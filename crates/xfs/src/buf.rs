@@ -14,6 +14,7 @@
 
 mod cache;
 mod io;
+mod lsn;
 pub(crate) mod map;
 pub(crate) mod memory;
 pub(crate) mod meta;

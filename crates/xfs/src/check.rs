@@ -24,6 +24,7 @@ use vfs::check::{Holder, Tasks, Watch};
 use crate::buf::meta::Reader;
 use crate::error::{Fault, XfsError};
 use crate::format::features::Beside;
+use crate::format::log::Lsn;
 use crate::format::record::Rmap;
 use crate::format::{Access, At, Geometry, RawSuper};
 use crate::log::{BesideDevice, LogError, LogGeometry, recovery};
@@ -40,6 +41,7 @@ mod groups;
 mod holders;
 mod inodes;
 mod links;
+mod lsn;
 mod parents;
 mod progress;
 mod quota;
@@ -58,6 +60,7 @@ pub use rule::Rule;
 
 use findings::Findings;
 use groups::Group;
+use lsn::Newest;
 use records::{Blocks, Known, Links};
 use stage::Stage;
 use sums::{Key, Sums};
@@ -135,6 +138,8 @@ struct Checker<'a> {
     owners_unknown: bool,
     /// Some directories could not be read: missing names prove nothing.
     names_unknown: bool,
+    /// What was written last, of what is not in the buffers.
+    newest: Newest,
     /// Blocks of forks' trees seen in one inode.
     seen: BTreeSet<u64>,
     /// Counters and numbers of links that are wrong.
@@ -179,16 +184,17 @@ pub fn check_beside(
     run(cx, queue, log, options, &mut Watch::default()).map(|(report, _)| report)
 }
 
-/// As [`check`], with the counters and numbers of links that are wrong.
+/// As [`check_beside`], with the counters and numbers of links that are wrong.
 ///
 /// # Errors
-/// The device's first error.
+/// A device's first error.
 pub fn check_counting(
     cx: &mut Cx,
     queue: &Arc<Queue>,
+    log: Option<&BesideDevice>,
     options: &CheckOptions,
 ) -> Result<(CheckReport, Vec<Count>), DeviceError> {
-    run(cx, queue, None, options, &mut Watch::default())
+    run(cx, queue, log, options, &mut Watch::default())
 }
 
 /// Says who holds each of these blocks, which count from the start of the device; nobody where a
@@ -214,7 +220,9 @@ fn run(
     watch: &mut Watch,
 ) -> Result<(CheckReport, Vec<Count>), DeviceError> {
     let mut findings = Findings::new(options.findings_max);
-    let Some((device, raw, geometry)) = begin(cx, queue, log, options, &mut findings)? else {
+    let Some(Begun { device, raw, geometry, log_end }) =
+        begin(cx, queue, log, options, &mut findings)?
+    else {
         return Ok((findings.report(), Vec::new()));
     };
     // Recovery leaves the sums of a file system that may not be written to its next mount.
@@ -235,6 +243,7 @@ fn run(
     checker.find_quota()?;
     checker.go_on_with_inodes();
     checker.inode_pass()?;
+    checker.log_pass(log_end);
     *watch = std::mem::take(&mut checker.watch);
     checker.whole_pass(records, options.every_record)?;
     if summed {
@@ -247,6 +256,16 @@ fn run(
     Ok((checker.findings.report(), checker.counts))
 }
 
+/// What there is to check.
+struct Begun {
+    /// The device, with its log recovered.
+    device: Arc<Queue>,
+    raw: RawSuper,
+    geometry: Geometry,
+    /// Where the log ends; None where there is none, or metadata says nothing of it.
+    log_end: Option<Lsn>,
+}
+
 /// The superblock, and the device with its log recovered; none if they say that nothing else can
 /// be looked at.
 fn begin(
@@ -255,7 +274,7 @@ fn begin(
     log: Option<&BesideDevice>,
     options: &CheckOptions,
     findings: &mut Findings,
-) -> Result<Option<(Arc<Queue>, RawSuper, Geometry)>, DeviceError> {
+) -> Result<Option<Begun>, DeviceError> {
     let Some((raw, geometry)) = read_super(cx, queue, findings)? else { return Ok(None) };
     let internal = (geometry.log_start.0 != 0).then_some(queue);
     let records = log.map(|device| &device.0).or(internal);
@@ -266,7 +285,8 @@ fn begin(
         };
         if clean {
             start_of_log(cx, records, &geometry, findings)?;
-            return Ok(Some((queue.clone(), raw, geometry)));
+            let log_end = log_end(cx, records, &geometry);
+            return Ok(Some(Begun { device: queue.clone(), raw, geometry, log_end }));
         }
         let text = "the log holds changes that are not on the disk: replay it first";
         findings.add(Rule::LogDirty, At::Log(0), text);
@@ -275,13 +295,16 @@ fn begin(
     match recover_in_memory(cx, queue, &geometry, log) {
         Ok(None) => {
             start_of_log(cx, records, &geometry, findings)?;
-            Ok(Some((queue.clone(), raw, geometry)))
+            let log_end = log_end(cx, records, &geometry);
+            Ok(Some(Begun { device: queue.clone(), raw, geometry, log_end }))
         }
         Ok(Some((over, replayed))) => {
             findings.add(Rule::LogReplayed, At::Log(0), format!("into memory: {replayed}"));
             start_of_log(cx, records, &geometry, findings)?;
+            // What the log announced was carried out, with records of its own.
+            let log_end = log_end(cx, internal.map(|_| &over), &geometry);
             let again = read_super(cx, &over, findings)?;
-            Ok(again.map(|(raw, geometry)| (over, raw, geometry)))
+            Ok(again.map(|(raw, geometry)| Begun { device: over, raw, geometry, log_end }))
         }
         Err(XfsError::Device(error)) => Err(error),
         Err(XfsError::Log(LogError::Device(error))) => Err(error),
@@ -321,6 +344,12 @@ fn start_of_log(
         _ => findings.add(Rule::LogStart, At::Log(0), "is of no cycle that follows on the last"),
     }
     Ok(())
+}
+
+/// Where a log ends, if metadata says how far it had come.
+fn log_end(cx: &mut Cx, records: Option<&Arc<Queue>>, geometry: &Geometry) -> Option<Lsn> {
+    let records = records.filter(|_| !geometry.v4())?;
+    Some(recovery::find(cx, records, LogGeometry::of(geometry)).ok()?.head.head)
 }
 
 /// The roots, and the other inodes that need no name.
@@ -373,6 +402,7 @@ impl<'a> Checker<'a> {
             links: None,
             owners_unknown: false,
             names_unknown: false,
+            newest: Newest::none(),
             seen: BTreeSet::new(),
             counts: Vec::new(),
             usage: quota::Counted::new(),

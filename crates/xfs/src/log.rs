@@ -224,6 +224,7 @@ impl Log {
         let least = geometry.stripe.next_power_of_two().max(16 << 10);
         options.record_bytes = options.record_bytes.max(least).min(256 << 10);
         let writer = record::Writer::new(geometry, &options, head);
+        bufs.lsns().set_end(head.head);
         let grant = grant::Grant::new(geometry, head);
         let beside = options.device.as_ref().map(|device| device.0.clone());
         let log = Arc::new(Log {

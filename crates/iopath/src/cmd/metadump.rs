@@ -1,5 +1,6 @@
 //! `metadump`: the metadata of a file system alone, for a bug report.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read};
@@ -10,13 +11,16 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use container::write::{Disk, Qcow2Shape, write_qcow2};
-use repair::metadump::stream::{self, Version, Writer};
-use repair::metadump::{self, DumpError, DumpOptions, Report, Sink};
+use repair::metadump::stream::{self, Header, Version, Writer};
+use repair::metadump::{self, Devices, DumpError, DumpOptions, Part, Report, Sink};
 use serde_json::json;
+use xfs::format::RawSuper;
+use xfs::format::super_block::MAGIC;
 
-use crate::app::App;
+use crate::app::{App, BesideWord};
 use crate::build::output::Output;
 use crate::out::Progress;
+use crate::session::open_beside;
 use crate::storage::{Known, Storage};
 use crate::target::TargetPath;
 use crate::text;
@@ -36,13 +40,16 @@ dirty log is replayed in memory first. Damage stays. What cannot be parsed is le
 XFS names of up to 4 bytes stay, of 5 to 8 bytes in part: their hash must not change.
 Formats: xfs and xfs2 (of xfs_metadump -v 1 and 2, for xfs_mdrestore), raw (a sparse image), qcow2
 (version 2, as of e2image -Q). Without --format xfs for XFS, else qcow2. Images in raw and qcow2,
-ours and e2image's, are targets as they are.
+ours and e2image's, are targets as they are. -o logdev= and -o rtdev= name the devices beside that
+of the data: xfs2 holds an external log, and the superblock of a realtime section.
 Exit status: 0, or 1 where something was left out.
 
 Examples:
   iopath metadump disk.img disk.dump
   iopath metadump disk.img - | zstd > disk.dump.zst
-  iopath metadump --restore disk.dump copy.img")]
+  iopath metadump --restore disk.dump copy.img
+  iopath -o rtdev=rt.img metadump --format xfs2 disk.img disk.dump
+  iopath -o rtdev=rt-copy.img metadump --restore disk.dump copy.img")]
 pub struct Options {
     /// Image: TARGET; with --restore a dump of xfs_metadump, or - for the standard input
     #[arg(value_name = "TARGET")]
@@ -103,7 +110,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     if standard && !stream {
         bail!("{target}: only the formats xfs and xfs2 can go to a pipe");
     }
-    let dump = Dump { storage: &storage, options: dump_options(options)? };
+    let devices = devices(app, format)?;
+    let dump = Dump { storage: &storage, devices, options: dump_options(options)? };
     let report = match (format, standard) {
         (Format::Xfs, _) => dump.to_stream(app, Version::One, &options.file)?,
         (Format::Xfs2, _) => dump.to_stream(app, Version::Two, &options.file)?,
@@ -147,6 +155,16 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     Ok(status)
 }
 
+/// The devices beside that of the data.
+fn devices(app: &mut App, format: Format) -> Result<Devices> {
+    let log = open_beside(app, BesideWord::Log, false)?;
+    let realtime = open_beside(app, BesideWord::Realtime, false)?;
+    if format != Format::Xfs2 && (log.is_some() || realtime.is_some()) {
+        bail!("-o logdev= and -o rtdev=: only the format xfs2 holds more than one device");
+    }
+    Ok(Devices { log, realtime })
+}
+
 /// Whether two names are those of one file.
 fn is_file(one: &Path, other: &Path) -> bool {
     one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
@@ -166,9 +184,9 @@ struct Counted<'a> {
 }
 
 impl Sink for Counted<'_> {
-    fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn put(&mut self, part: Part, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.progress.add(0, bytes.len() as u64);
-        self.sink.put(offset, bytes)
+        self.sink.put(part, offset, bytes)
     }
 }
 
@@ -186,16 +204,25 @@ impl<'f> Sparse<'f> {
         Sparse { file, end: 0, start: Vec::new() }
     }
 
-    /// The size of an XFS whose superblock was the first piece.
-    fn size_of_xfs(&self) -> Option<u64> {
-        let block = u32::from_be_bytes(self.start.get(4..8)?.try_into().ok()?);
-        let blocks = u64::from_be_bytes(self.start.get(8..16)?.try_into().ok()?);
-        blocks.checked_mul(block.into()).filter(|_| self.start.starts_with(b"XFSB"))
+    /// The size of a device of an XFS whose superblock was the first piece.
+    fn size_of_xfs(&self, part: Part) -> Option<u64> {
+        let raw = RawSuper::view(&self.start).filter(|raw| raw.sb_magicnum.get() == MAGIC)?;
+        let blocks = match part {
+            Part::Data => raw.sb_dblocks.get(),
+            Part::Log => raw.sb_logblocks.get().into(),
+            Part::Realtime => raw.sb_rblocks.get(),
+        };
+        blocks.checked_mul(raw.sb_blocksize.get().into())
+    }
+
+    /// Makes the file as large as what it stands for.
+    fn finish(&self, size: u64) -> io::Result<()> {
+        self.file.set_len(size.max(self.end))
     }
 }
 
 impl Sink for Sparse<'_> {
-    fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn put(&mut self, _: Part, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if self.start.is_empty() {
             self.start = bytes.to_vec();
         }
@@ -208,16 +235,45 @@ impl Sink for Sparse<'_> {
     }
 }
 
+/// The files of a restored dump, by the devices that they stand for.
+struct Restored<'f>(BTreeMap<Part, Sparse<'f>>);
+
+impl Sink for Restored<'_> {
+    fn put(&mut self, part: Part, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.get_mut(&part).expect("the header names it").put(part, offset, bytes)
+    }
+}
+
+/// Says which file is still to be named, if a dump holds more than those for `parts`.
+fn must_be_named(header: &Header, parts: &BTreeSet<Part>) -> io::Result<()> {
+    let wanted = [
+        (header.log, Part::Log, "an external log", "logdev"),
+        (header.realtime, Part::Realtime, "the superblock of a realtime section", "rtdev"),
+    ];
+    for (is, part, what, word) in wanted {
+        if is && !parts.contains(&part) {
+            let words = format!("it holds {what}: -o {word}=FILE names the file to make of it");
+            return Err(io::Error::other(words));
+        }
+        if !is && parts.contains(&part) {
+            return Err(io::Error::other(format!("-o {word}=: it does not hold {what}")));
+        }
+    }
+    Ok(())
+}
+
 /// A dump that is to be written.
 struct Dump<'a> {
     storage: &'a Storage,
+    devices: Devices,
     options: DumpOptions,
 }
 
 impl Dump<'_> {
     fn fill(&self, app: &mut App, sink: &mut dyn Sink) -> Result<Report> {
         let mut counted = Counted { sink, progress: app.out.progress("dumping") };
-        let report = metadump::dump(app.cx, &self.storage.queue, &self.options, &mut counted);
+        let report =
+            metadump::dump(app.cx, &self.storage.queue, &self.devices, &self.options, &mut counted);
         counted.progress.finish();
         let target = &self.storage.target;
         report.map_err(|error| match error {
@@ -227,17 +283,22 @@ impl Dump<'_> {
     }
 
     fn to_stream(&self, app: &mut App, version: Version, file: &Path) -> Result<Report> {
-        let obscured = !self.options.keep_names;
+        let header = Header {
+            version,
+            obscured: !self.options.keep_names,
+            log: self.devices.log.is_some(),
+            realtime: self.devices.realtime.is_some(),
+        };
         if file.as_os_str() == STANDARD {
             let out = BufWriter::with_capacity(BUFFER, io::stdout().lock());
-            let mut writer = Writer::new(out, version, obscured)?;
+            let mut writer = Writer::new(out, header)?;
             let report = self.fill(app, &mut writer)?;
             writer.finish()?;
             return Ok(report);
         }
         let output = Output::new(file)?;
         let out = BufWriter::with_capacity(BUFFER, output.file());
-        let mut writer = Writer::new(out, version, obscured)?;
+        let mut writer = Writer::new(out, header)?;
         let report = self.fill(app, &mut writer)?;
         writer.finish().with_context(|| file.display().to_string())?;
         output.publish()?;
@@ -283,16 +344,33 @@ fn restore(app: &mut App, options: &Options) -> Result<ExitCode> {
     if !stream::is_dump(&start) {
         bail!("{}: no dump of xfs_metadump; raw and qcow2 images are targets as they are", named());
     }
-    let output = Output::new(to)?;
-    let mut sparse = Sparse::new(output.file());
-    let mut counted = Counted { sink: &mut sparse, progress: app.out.progress("restoring") };
+    let mut outputs = vec![(Part::Data, Output::new(to)?)];
+    for (part, word) in [(Part::Log, BesideWord::Log), (Part::Realtime, BesideWord::Realtime)] {
+        if let Some(path) = app.options.device_beside(word) {
+            if !options.force && path.exists() {
+                bail!("{}: exists; -F replaces it", path.display());
+            }
+            outputs.push((part, Output::new(path)?));
+        }
+    }
+    let parts = outputs.iter().map(|(part, output)| (*part, Sparse::new(output.file())));
+    let mut restored = Restored(parts.collect());
+    let known = restored.0.keys().copied().collect();
+    let mut counted = Counted { sink: &mut restored, progress: app.out.progress("restoring") };
     let input = BufReader::with_capacity(BUFFER, (&start[..]).chain(input));
-    let header = stream::read(input, &mut counted);
+    let header = stream::read(input, |header| must_be_named(header, &known), &mut counted);
     let (_, bytes) = counted.progress.finish();
     let header = header.with_context(named)?;
-    let size = sparse.size_of_xfs().unwrap_or(0).max(sparse.end);
-    output.file().set_len(size).with_context(|| to.display().to_string())?;
-    output.publish()?;
+    let data = &restored.0[&Part::Data];
+    let size = data.size_of_xfs(Part::Data).unwrap_or(0).max(data.end);
+    for (&part, sparse) in &restored.0 {
+        let size = data.size_of_xfs(part).unwrap_or(0);
+        sparse.finish(size).with_context(|| to.display().to_string())?;
+    }
+    drop(restored);
+    for (_, output) in outputs {
+        output.publish()?;
+    }
     let shown = to.display().to_string();
     if app.out.json {
         let obscured = header.obscured;

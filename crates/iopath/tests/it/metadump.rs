@@ -124,6 +124,57 @@ fn dumps_of_xfs_metadump_are_restored() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("no dump of xfs_metadump"));
 }
 
+/// Goal: dumps of a file system on three devices, ours and those of xfs_metadump, are restored by
+/// ours and by xfs_mdrestore to the same three files; a device that is not named is asked for.
+#[test]
+fn dumps_of_three_devices_are_restored() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    let tree = tree(place, 20);
+    let mkfs = "mkfs -q -t xfs --compat 7.2 --size 320M -m metadir=1 -L Quagga";
+    for (name, size) in [("log.img", 64 << 20), ("rt.img", 128 << 20)] {
+        let file = std::fs::File::create(place.join(name)).expect("a file");
+        file.set_len(size).expect("a size");
+    }
+    ok(place, &format!("{mkfs} -l logdev=log.img -r rtdev=rt.img,rgcount=2 disk.img"));
+    let on = |log: &str, rt: &str| format!("-o logdev={log} -o rtdev={rt}");
+    let here = on("log.img", "rt.img");
+    ok(place, &format!("{here} cp -a {} disk.img:/", tree.display()));
+    let [disk, log, rt] = ["disk.img", "log.img", "rt.img"].map(|name| place.join(name));
+    let dump = place.join("theirs.dump");
+    let command = format!("metadump -v 2 {}", dump.display());
+    let args: [&dyn AsRef<std::ffi::OsStr>; 11] =
+        [&"-f", &"-i", &"-p", &"xfs_metadump", &"-l", &log, &"-R", &rt, &"-c", &command, &disk];
+    newest::run_ok("xfs_db", &args);
+    ok(place, &format!("{here} metadump --format xfs2 disk.img ours.dump"));
+    has_no_secret(&place.join("ours.dump"));
+    ok(place, &format!("{here} metadump -k --format xfs2 disk.img kept.dump"));
+    for name in ["theirs.dump", "ours.dump", "kept.dump"] {
+        let refused = iopath(place, &format!("metadump --restore {name} one.img"));
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(error.contains("-o logdev=FILE") && !place.join("one.img").exists(), "{error}");
+        let restored = ["r.img", "r.log", "r.rt"];
+        ok(place, &format!("{} metadump -F --restore {name} r.img", on("r.log", "r.rt")));
+        let by_theirs = ["m.img", "m.log", "m.rt"];
+        let [image, log, rt] = by_theirs.map(|name| place.join(name));
+        newest::run_ok("xfs_mdrestore", &[&"-l", &log, &"-r", &rt, &place.join(name), &image]);
+        for (one, other) in restored.into_iter().zip(by_theirs) {
+            assert!(same(place, one, other), "{name}: {one}");
+        }
+        let [image, log, rt] = restored.map(|name| place.join(name));
+        newest::run_ok("xfs_repair", &[&"-n", &"-l", &log, &"-r", &rt, &image]);
+        ok(place, &format!("{} check r.img", on("r.log", "r.rt")));
+        for name in by_theirs {
+            std::fs::remove_file(place.join(name)).expect("it is there");
+        }
+    }
+    let listed = |image: &str, on: &str| ok(place, &format!("{on} find {image}:/"));
+    let theirs = listed("r.img", &on("r.log", "r.rt")).replace("r.img", "disk.img");
+    assert_eq!(theirs, listed("disk.img", &here));
+    let alone = iopath(place, "metadump -F --format xfs2 disk.img alone.dump");
+    assert_eq!(alone.status.code(), Some(1), "the log is left out");
+}
+
 /// Goal: dumps of ext4 as raw and qcow2 images are what e2fsck, debugfs, e2image and our own check
 /// take, without a secret; with directories that are hash trees, ignore case, or lie in inodes.
 #[test]

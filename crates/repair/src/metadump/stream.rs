@@ -14,7 +14,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::Sink;
+use super::{Part, Sink};
 
 /// Bytes of a sector.
 const SECTOR: usize = 512;
@@ -31,10 +31,13 @@ const ADDRESS: u64 = (1 << 54) - 1;
 /// The flags of version 1: there are flags; names are obscured.
 const FLAGS_1: u8 = 1;
 const OBSCURED_1: u8 = 2;
-/// Those of version 2.
+/// Those of version 2: names are obscured; there is an external log.
 const OBSCURED_2: u32 = 1;
-/// Devices of version 2.
-const DATA_DEVICE: u64 = 0;
+const LOG_2: u32 = 8;
+/// A feature of version 2: there is the superblock of a realtime section.
+const REALTIME_2: u32 = 1;
+/// Devices of version 2, by their numbers.
+const PARTS: [Part; 3] = [Part::Data, Part::Log, Part::Realtime];
 
 /// A version of the format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,30 +48,43 @@ pub enum Version {
     Two,
 }
 
+/// What a dump says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Its version.
+    pub version: Version,
+    /// Names are obscured.
+    pub obscured: bool,
+    /// It holds an external log; only in version 2.
+    pub log: bool,
+    /// It holds the superblock of a realtime section; only in version 2.
+    pub realtime: bool,
+}
+
 /// Writes a dump.
 pub struct Writer<W: Write> {
     out: W,
-    version: Version,
-    obscured: bool,
+    header: Header,
     addresses: Vec<u64>,
     sectors: Vec<u8>,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a dump, whose names are `obscured`. May block.
+    /// Begins a dump. May block.
     ///
     /// # Errors
     /// The host's.
-    pub fn new(mut out: W, version: Version, obscured: bool) -> io::Result<Writer<W>> {
-        if version == Version::Two {
-            let flags = if obscured { OBSCURED_2 } else { 0 };
+    pub fn new(mut out: W, header: Header) -> io::Result<Writer<W>> {
+        if header.version == Version::Two {
+            let flag = |is: bool, bit| if is { bit } else { 0 };
+            let flags = flag(header.obscured, OBSCURED_2) | flag(header.log, LOG_2);
             out.write_all(MAGIC_2)?;
-            for word in [2, flags, 0, 0, 0] {
+            for word in [2, flags, flag(header.realtime, REALTIME_2), 0, 0] {
                 out.write_all(&u32::to_be_bytes(word))?;
             }
         }
         let (addresses, sectors) = (Vec::new(), Vec::new());
-        Ok(Writer { out, version, obscured, addresses, sectors })
+        Ok(Writer { out, header, addresses, sectors })
     }
 
     /// Writes an index of version 1 and its sectors.
@@ -77,7 +93,7 @@ impl<W: Write> Writer<W> {
         index[..4].copy_from_slice(MAGIC_1);
         index[4..6].copy_from_slice(&(self.addresses.len() as u16).to_be_bytes());
         index[6] = SECTOR.trailing_zeros() as u8;
-        index[7] = FLAGS_1 | if self.obscured { OBSCURED_1 } else { 0 };
+        index[7] = FLAGS_1 | if self.header.obscured { OBSCURED_1 } else { 0 };
         for (place, address) in index[8..].chunks_exact_mut(8).zip(&self.addresses) {
             place.copy_from_slice(&address.to_be_bytes());
         }
@@ -93,7 +109,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// The host's.
     pub fn finish(mut self) -> io::Result<()> {
-        if self.version == Version::One {
+        if self.header.version == Version::One {
             // Also an empty one, behind one that is full.
             self.flush_index()?;
         }
@@ -102,12 +118,16 @@ impl<W: Write> Writer<W> {
 }
 
 impl<W: Write> Sink for Writer<W> {
-    fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn put(&mut self, part: Part, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let first = offset / SECTOR as u64;
-        if self.version == Version::Two {
-            self.out.write_all(&first.to_be_bytes())?;
+        if self.header.version == Version::Two {
+            let address = (part as u64) << ADDRESS.count_ones() | first;
+            self.out.write_all(&address.to_be_bytes())?;
             self.out.write_all(&((bytes.len() / SECTOR) as u32).to_be_bytes())?;
             return self.out.write_all(bytes);
+        }
+        if part != Part::Data {
+            return Err(io::Error::other("a dump of version 1 holds the device of the data alone"));
         }
         for (address, sector) in (first..).zip(bytes.chunks_exact(SECTOR)) {
             self.addresses.push(address);
@@ -120,15 +140,6 @@ impl<W: Write> Sink for Writer<W> {
     }
 }
 
-/// What a dump says of itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Header {
-    /// Its version.
-    pub version: Version,
-    /// Names are obscured.
-    pub obscured: bool,
-}
-
 fn wrong(words: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, words.into())
 }
@@ -138,17 +149,21 @@ pub fn is_dump(start: &[u8]) -> bool {
     start.starts_with(MAGIC_1) || start.starts_with(MAGIC_2)
 }
 
-/// Reads a dump, and passes its pieces on. Memory is bounded, whatever it says. May block.
+/// Reads a dump, and passes its pieces on, once `begin` has taken what it says of itself. Memory is
+/// bounded, whatever it says. May block.
 ///
 /// # Errors
-/// The host's; `InvalidData` if it is no dump, was cut short, or holds the blocks of a device
-/// other than that of the data.
-pub fn read(mut input: impl Read, sink: &mut dyn Sink) -> io::Result<Header> {
+/// The host's; that of `begin`; `InvalidData` if it is no dump, or was cut short.
+pub fn read(
+    mut input: impl Read,
+    begin: impl FnOnce(&Header) -> io::Result<()>,
+    sink: &mut dyn Sink,
+) -> io::Result<Header> {
     let mut magic = [0; 4];
     input.read_exact(&mut magic)?;
     match &magic {
-        MAGIC_1 => read_1(&mut input, sink),
-        MAGIC_2 => read_2(&mut input, sink),
+        MAGIC_1 => read_1(&mut input, begin, sink),
+        MAGIC_2 => read_2(&mut input, begin, sink),
         _ => Err(wrong("no dump of xfs_metadump: it begins with neither XFSM nor XMD2")),
     }
 }
@@ -160,7 +175,11 @@ fn cut(error: io::Error) -> io::Error {
     }
 }
 
-fn read_1(input: &mut impl Read, sink: &mut dyn Sink) -> io::Result<Header> {
+fn read_1(
+    input: &mut impl Read,
+    begin: impl FnOnce(&Header) -> io::Result<()>,
+    sink: &mut dyn Sink,
+) -> io::Result<Header> {
     let mut index = vec![0; SECTOR];
     index[..4].copy_from_slice(MAGIC_1);
     input.read_exact(&mut index[4..]).map_err(cut)?;
@@ -169,6 +188,8 @@ fn read_1(input: &mut impl Read, sink: &mut dyn Sink) -> io::Result<Header> {
     let unit = 1_usize.checked_shl(bits.into()).filter(|unit| (512..=65536).contains(unit));
     let unit = unit.ok_or_else(|| wrong(format!("the dump has sectors of 2^{bits} bytes")))?;
     let mut content = vec![0; unit];
+    let header = Header { version: Version::One, obscured, log: false, realtime: false };
+    begin(&header)?;
     loop {
         let count = usize::from(u16::from_be_bytes([index[4], index[5]]));
         if index[..4] != *MAGIC_1 || count > INDEX {
@@ -178,43 +199,59 @@ fn read_1(input: &mut impl Read, sink: &mut dyn Sink) -> io::Result<Header> {
             let address = u64::from_be_bytes(address.try_into().expect("eight bytes"));
             input.read_exact(&mut content).map_err(cut)?;
             let offset = address.checked_mul(SECTOR as u64);
-            sink.put(offset.ok_or_else(|| wrong("the dump has an impossible place"))?, &content)?;
+            let offset = offset.ok_or_else(|| wrong("the dump has an impossible place"))?;
+            sink.put(Part::Data, offset, &content)?;
         }
         if count < INDEX {
-            return Ok(Header { version: Version::One, obscured });
+            return Ok(header);
         }
         input.read_exact(&mut index).map_err(cut)?;
     }
 }
 
-fn read_2(input: &mut impl Read, sink: &mut dyn Sink) -> io::Result<Header> {
-    let mut header = [0; 20];
-    input.read_exact(&mut header).map_err(cut)?;
-    let word = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
+fn read_2(
+    input: &mut impl Read,
+    begin: impl FnOnce(&Header) -> io::Result<()>,
+    sink: &mut dyn Sink,
+) -> io::Result<Header> {
+    let mut words = [0; 20];
+    input.read_exact(&mut words).map_err(cut)?;
+    let word = |at: usize| u32::from_be_bytes(words[at..at + 4].try_into().expect("four bytes"));
     let (version, flags, incompatible) = (word(0), word(4), word(8));
-    if version != 2 || incompatible != 0 {
+    if version != 2 || incompatible & !REALTIME_2 != 0 {
         let words = format!("the dump has version {version}, features {incompatible:#x}");
-        return Err(wrong(format!("{words}; version 2 without features is known")));
+        return Err(wrong(format!("{words}; version 2 with features 0x1 is known")));
     }
+    let header = Header {
+        version: Version::Two,
+        obscured: flags & OBSCURED_2 != 0,
+        log: flags & LOG_2 != 0,
+        realtime: incompatible & REALTIME_2 != 0,
+    };
+    begin(&header)?;
     let mut content = vec![0; STEP];
     let mut head = [0; 12];
     loop {
         if !fill(input, &mut head)? {
-            let obscured = flags & OBSCURED_2 != 0;
-            return Ok(Header { version: Version::Two, obscured });
+            return Ok(header);
         }
         let address = u64::from_be_bytes(head[..8].try_into().expect("eight bytes"));
         let count = u32::from_be_bytes(head[8..].try_into().expect("four bytes")) as usize;
-        let (device, first) = (address >> 54 & 3, address & ADDRESS);
-        if device != DATA_DEVICE || count > PIECE_MAX {
+        let (device, first) = (address >> ADDRESS.count_ones(), address & ADDRESS);
+        let part = PARTS.get(device as usize).copied().filter(|part| match part {
+            Part::Data => true,
+            Part::Log => header.log,
+            Part::Realtime => header.realtime,
+        });
+        let Some(part) = part.filter(|_| count <= PIECE_MAX) else {
             let words = format!("a piece of {count} sectors of device {device}");
-            return Err(wrong(format!("the dump has {words}; only device 0 is restored")));
-        }
+            return Err(wrong(format!("the dump has {words}, which its header does not name")));
+        };
         let (mut offset, mut left) = (first * SECTOR as u64, count * SECTOR);
         while left > 0 {
             let piece = &mut content[..left.min(STEP)];
             input.read_exact(piece).map_err(cut)?;
-            sink.put(offset, piece)?;
+            sink.put(part, offset, piece)?;
             offset += piece.len() as u64;
             left -= piece.len();
         }
@@ -245,7 +282,7 @@ mod tests {
     struct Kept(BTreeMap<u64, u8>);
 
     impl Sink for Kept {
-        fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        fn put(&mut self, _: Part, offset: u64, bytes: &[u8]) -> io::Result<()> {
             let sectors = bytes.chunks_exact(SECTOR).zip(offset / 512..);
             self.0.extend(sectors.map(|(sector, at)| (at, sector[0])));
             Ok(())
@@ -254,9 +291,11 @@ mod tests {
 
     fn dump(version: Version, pieces: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut writer = Writer::new(&mut bytes, version, true).expect("memory");
+        let header = Header { version, obscured: true, log: false, realtime: false };
+        let mut writer = Writer::new(&mut bytes, header).expect("memory");
         for piece in 0..pieces {
-            writer.put(piece as u64 * 1024, &[piece as u8; 512]).expect("memory");
+            let content = [piece as u8; 512];
+            writer.put(Part::Data, piece as u64 * 1024, &content).expect("memory");
         }
         writer.finish().expect("memory");
         bytes
@@ -268,16 +307,17 @@ mod tests {
             for pieces in [0, 1, 62, 63, 64, 126, 200] {
                 let bytes = dump(version, pieces);
                 let mut kept = Kept(BTreeMap::new());
-                let header = read(&bytes[..], &mut kept).expect("a dump");
-                assert_eq!(header, Header { version, obscured: true });
+                let header = read(&bytes[..], |_| Ok(()), &mut kept).expect("a dump");
+                assert!(header.version == version && header.obscured, "{header:?}");
                 let expected = (0..pieces).map(|piece| (piece as u64 * 2, piece as u8)).collect();
                 assert_eq!(kept.0, expected);
                 let cut = &bytes[..bytes.len() - 1];
                 let whole = version == Version::Two && pieces == 0;
-                let error = read(cut, &mut Kept(BTreeMap::new())).expect_err("it is short");
+                let error = read(cut, |_| Ok(()), &mut Kept(BTreeMap::new()));
+                let error = error.expect_err("it is short");
                 assert!(whole || error.to_string().contains("cut short"), "{error}");
             }
         }
-        assert!(read(&b"QFI\xfb"[..], &mut Kept(BTreeMap::new())).is_err());
+        assert!(read(&b"QFI\xfb"[..], |_| Ok(()), &mut Kept(BTreeMap::new())).is_err());
     }
 }

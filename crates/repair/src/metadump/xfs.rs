@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base::{FsBlock, Ino};
+use base::{FsBlock, Ino, Sector};
 use block::Queue;
 use rt::Cx;
 use xfs::XfsError;
@@ -11,12 +11,13 @@ use xfs::format::ag::{RawAgf, RawAgi, Root};
 use xfs::format::btree::Node;
 use xfs::format::log::LOG_BLOCK;
 use xfs::format::record::InodeChunk;
+use xfs::format::super_block::section;
 use xfs::format::{AgBlock, AgHeader, AgInode, At, Geometry, Kind, RawSuper, verifier};
 use xfs::log::LogError;
 use xfs::mkfs::unmount_record;
 use xfs::mount::recovery::recover_in_memory;
 
-use super::{DumpError, DumpOptions, Out, Report, Sink};
+use super::{Devices, DumpError, DumpOptions, Out, Part, Report, Sink};
 use crate::view::View;
 
 mod blocks;
@@ -30,6 +31,7 @@ const LOG_PIECE: u64 = 1 << 20;
 struct Dump<'a> {
     view: View<'a>,
     out: Out<'a>,
+    devices: &'a Devices,
     g: Geometry,
     raw: RawSuper,
     /// The newest cycle of the log that metadata name.
@@ -56,6 +58,7 @@ struct Tree {
 pub fn dump(
     cx: &mut Cx,
     queue: &Arc<Queue>,
+    devices: &Devices,
     options: &DumpOptions,
     sink: &mut dyn Sink,
 ) -> Result<Report, DumpError> {
@@ -74,7 +77,7 @@ pub fn dump(
     }
     let size = g.blocks_count() * u64::from(g.block_size);
     let mut out = Out::new(sink, options, size);
-    let recovered = match recover_in_memory(view.cx(), queue, &g, None) {
+    let recovered = match recover_in_memory(view.cx(), queue, &g, devices.log.as_ref()) {
         Ok(recovered) => recovered.map(|(over, _)| over),
         Err(XfsError::Device(error) | XfsError::Log(LogError::Device(error))) => {
             return Err(error.into());
@@ -88,7 +91,7 @@ pub fn dump(
     out.report.dirty_log |= recovered.is_some();
     // Whoever keeps the names wants the state with the log beside it.
     let queue = recovered.as_ref().filter(|_| !options.keep_names).unwrap_or(queue);
-    let mut dump = Dump { view: View::new(cx, queue), out, g, raw, newest_cycle: 0 };
+    let mut dump = Dump { view: View::new(cx, queue), out, devices, g, raw, newest_cycle: 0 };
     dump.view.set_block_size(dump.g.block_size);
     dump.run()?;
     Ok(dump.out.report)
@@ -104,6 +107,19 @@ fn sum_is_right(kind: Kind, bytes: &[u8]) -> bool {
         && verifier::stored_checksum(kind, bytes) == verifier::checksum(kind, bytes)
 }
 
+/// A piece of a log that holds nothing but this record, at its start.
+fn empty_piece(record: &[u8], cycle: u32, at: usize, len: usize) -> Vec<u8> {
+    let mut piece = vec![0; len];
+    for sector in piece.chunks_exact_mut(LOG_BLOCK) {
+        sector[..4].copy_from_slice(&(cycle - 1).to_be_bytes());
+    }
+    if let Some(rest) = record.get(at..) {
+        let len = rest.len().min(len);
+        piece[..len].copy_from_slice(&rest[..len]);
+    }
+    piece
+}
+
 fn refuse<T>(why: impl Into<String>) -> Result<T, DumpError> {
     Err(DumpError::Refused(why.into()))
 }
@@ -115,7 +131,23 @@ impl Dump<'_> {
         for ag in 0..self.g.ag_count() {
             self.group(ag)?;
         }
-        self.log()
+        self.log()?;
+        self.section()
+    }
+
+    /// The superblock of a realtime section in groups, where its device is given.
+    fn section(&mut self) -> Result<(), DumpError> {
+        let device = self.devices.realtime.as_ref();
+        let Some(device) = device.filter(|_| self.g.realtime.groups.is_some()) else {
+            return Ok(());
+        };
+        let size = self.g.block_size as usize;
+        let mut block = device.0.read(self.view.cx(), Sector(0), size)?.to_vec();
+        if !self.out.keeps_names() && !section::rename(&mut block, b'L') {
+            self.out.leave_out("the superblock of the realtime section: it is damaged");
+            return Ok(());
+        }
+        Ok(self.out.put_on(Part::Realtime, 0, &block)?)
     }
 
     /// Headers and btrees of a group, then its inodes.
@@ -179,8 +211,7 @@ impl Dump<'_> {
     /// Whether the checksum of a block is right. Its sequence number counts for the new log then.
     fn is_sound(&mut self, kind: Kind, bytes: &[u8]) -> bool {
         let sound = sum_is_right(kind, bytes);
-        let lsn = if sound { verifier::lsn(kind, bytes) } else { u64::MAX };
-        if lsn != u64::MAX {
+        if let Some(lsn) = verifier::written_behind(kind, bytes).filter(|_| sound) {
             self.newest_cycle = self.newest_cycle.max((lsn >> 32) as u32);
         }
         sound
@@ -292,29 +323,32 @@ impl Dump<'_> {
 
     /// The log: as it is, or an empty one above all sequence numbers.
     fn log(&mut self) -> Result<(), DumpError> {
-        if self.g.log_start == FsBlock(0) {
-            return Ok(());
-        }
-        let first = self.g.linear(self.g.split(self.g.log_start)) * u64::from(self.g.block_size);
-        let bytes = u64::from(self.g.log_blocks) * u64::from(self.g.block_size);
-        let cycle = self.newest_cycle + 1;
+        let (block, mut device) = (u64::from(self.g.block_size), None);
+        let (part, first) = match self.g.log_start {
+            FsBlock(0) => {
+                device = self.devices.log.as_ref();
+                if device.is_none() {
+                    self.out.leave_out("the external log; -o logdev= and --format xfs2 take it");
+                    return Ok(());
+                }
+                (Part::Log, 0)
+            }
+            start => (Part::Data, self.g.linear(self.g.split(start)) * block),
+        };
+        let bytes = u64::from(self.g.log_blocks) * block;
+        let cycle = self.newest_cycle.saturating_add(1);
         let record = unmount_record(self.g.uuid, self.g.log_sunit, cycle);
         let mut done = 0;
         while done < bytes {
             let len = LOG_PIECE.min(bytes - done) as usize;
-            let mut piece = vec![0; len];
-            if self.out.keeps_names() {
-                piece = self.view.read_bytes(first + done, len)?;
-            } else {
-                for sector in piece.chunks_exact_mut(LOG_BLOCK) {
-                    sector[..4].copy_from_slice(&(cycle - 1).to_be_bytes());
+            let piece = match (self.out.keeps_names(), &device) {
+                (false, _) => empty_piece(&record, cycle, done as usize, len),
+                (true, None) => self.view.read_bytes(first + done, len)?,
+                (true, Some(device)) => {
+                    device.0.read(self.view.cx(), Sector(done / 512), len)?.to_vec()
                 }
-                if let Some(rest) = record.get(done as usize..) {
-                    let len = rest.len().min(len);
-                    piece[..len].copy_from_slice(&rest[..len]);
-                }
-            }
-            self.out.put(first + done, &piece)?;
+            };
+            self.out.put_on(part, first + done, &piece)?;
             done += len as u64;
         }
         Ok(())

@@ -9,6 +9,7 @@ use xfs::format::{At, Kind, verifier};
 
 use super::attributes::Attribute;
 use super::forks::{Fork, Which};
+use super::lsn::Place;
 use super::meta::restored;
 use super::{Fs, lossy, safe};
 
@@ -92,7 +93,7 @@ impl Inode {
 
 impl Fs<'_> {
     /// Where an inode's slot lies on the device, in bytes.
-    fn slot_place(&self, ino: Ino) -> u64 {
+    pub fn slot_place(&self, ino: Ino) -> u64 {
         let (place, offset) = self.g.ino_place(ino);
         self.g.linear(place) * u64::from(self.g.block_size) + offset as u64
     }
@@ -143,7 +144,7 @@ impl Fs<'_> {
         let slot = self.slot(ino)?;
         let slot = match inode::verify(&slot, ino, &self.g) {
             Ok(()) => {
-                self.note_cycle(verifier::lsn(Kind::Inode, &slot));
+                self.note_lsn(Kind::Inode, &slot, At::Inode(ino), || Place::Slot(ino));
                 slot
             }
             Err(_) => match self.healed_slot(ino, &slot)? {

@@ -10,7 +10,6 @@ use xfs::format::log::{LOG_BLOCK, Lsn};
 use xfs::log::recovery::{self, Change, FoundHead, Recovered, RecoveryContext};
 use xfs::log::{LogError, LogGeometry};
 use xfs::mkfs::unmount_record;
-use xfs::mount::options::BesideDevice;
 
 use super::{Fs, lossy, safe};
 use crate::{RepairError, restore};
@@ -32,13 +31,9 @@ impl Fs<'_> {
     ///
     /// # Errors
     /// It cannot be: nothing is planned then.
-    pub fn recover_log(
-        &mut self,
-        zero_log: bool,
-        beside: Option<&BesideDevice>,
-    ) -> Result<(), RepairError> {
+    pub fn recover_log(&mut self, zero_log: bool) -> Result<(), RepairError> {
         if self.g.features.external_log {
-            return self.ensure_empty(beside);
+            return self.ensure_empty();
         }
         match self.replay(zero_log) {
             Err(RepairError::Hopeless(why)) if zero_log => {
@@ -71,10 +66,11 @@ impl Fs<'_> {
     }
 
     /// The undo file of a repair holds blocks of one device: an external log must be empty.
-    pub fn ensure_empty(&mut self, log: Option<&BesideDevice>) -> Result<(), RepairError> {
-        let log = &log.ok_or(RepairError::LogDevice)?.0;
+    pub fn ensure_empty(&mut self) -> Result<(), RepairError> {
+        let log = &self.log.as_ref().ok_or(RepairError::LogDevice)?.0;
         let found = recovery::find(self.view.cx(), log, LogGeometry::of(&self.g));
         let found = found.map_err(hopeless)?;
+        self.log_end = found.head.head;
         match found.is_clean() {
             true => Ok(()),
             false => Err(RepairError::ExternalLog),
@@ -83,6 +79,7 @@ impl Fs<'_> {
 
     /// Replays the log up to its end. A damaged record ends it, unless what lies behind is wanted.
     fn replay(&mut self, all: bool) -> Result<(), RepairError> {
+        self.settle_super_lsn()?;
         let (overlay, queue) = self.view.overlay()?;
         let geometry = LogGeometry::of(&self.g);
         let restored = self.restore_records(&queue)?;
@@ -100,6 +97,9 @@ impl Fs<'_> {
             self.view.absorb(&overlay)?;
             self.note_restored(&restored);
         }
+        // What the log announced was carried out, with records of its own.
+        let now = recovery::find(self.view.cx(), &queue, geometry).map_err(hopeless)?;
+        self.log_end = now.head.head;
         self.renew_if_damaged(&found, whole);
         Ok(())
     }
@@ -169,14 +169,8 @@ impl Fs<'_> {
     /// Makes the log empty, of a cycle above that of all metadata that was read.
     pub fn renew_log(&mut self) {
         if self.log_emptied {
-            self.empty_log(self.newest_cycle + 1);
-        }
-    }
-
-    /// Takes note of the cycle in a sequence number. Values of attributes have none.
-    pub fn note_cycle(&mut self, lsn: u64) {
-        if lsn != u64::MAX {
-            self.newest_cycle = self.newest_cycle.max((lsn >> 32) as u32);
+            self.log_end = Lsn { cycle: self.newest_cycle.saturating_add(1), block: 0 };
+            self.empty_log(self.log_end.cycle);
         }
     }
 

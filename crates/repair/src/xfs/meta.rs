@@ -5,6 +5,7 @@ use block::DeviceError;
 use xfs::Rule;
 use xfs::format::{AgBlock, At, Expect, Kind, verifier};
 
+use super::lsn::Place;
 use super::{Fs, safe};
 use crate::restore;
 
@@ -74,7 +75,7 @@ impl Fs<'_> {
         let expect = self.g.expect(self.g.sector(runs[0].0), Some(owner));
         let sound = kinds.iter().find(|&&kind| verifier::verify(kind, &bytes, &expect, at).is_ok());
         if let Some(&kind) = sound {
-            self.note_cycle(verifier::lsn(kind, &bytes));
+            self.note_lsn(kind, &bytes, at, || Place::Blocks(runs.to_vec()));
             return Ok(Some((kind, bytes)));
         }
         let Some((kind, fixed)) = restored(kinds, &bytes, &expect, at) else {
@@ -125,7 +126,7 @@ impl Fs<'_> {
         let bytes = self.view.read_bytes(sector.bytes(), self.g.sector_size as usize)?;
         let expect = self.g.expect(sector, None);
         if verifier::verify(kind, &bytes, &expect, at).is_ok() {
-            self.note_cycle(verifier::lsn(kind, &bytes));
+            self.note_lsn(kind, &bytes, at, || Place::Header(sector));
             return Ok((bytes, true));
         }
         let Some((_, fixed)) = restored(&[kind], &bytes, &expect, at) else {

@@ -12,6 +12,7 @@ use xfs::format::{At, Extent, Kind, RealtimeShape, verifier};
 
 use super::forks::Which;
 use super::groups::Records;
+use super::lsn::Place;
 use super::{Fs, lossy, safe};
 use crate::RepairError;
 
@@ -216,7 +217,10 @@ impl Fs<'_> {
                 let expect = self.g.expect(self.g.sector(place), Some(ino.0));
                 let sound = verifier::verify(kind, &found, &expect, At::Inode(ino)).is_ok();
                 let lsn = if sound { verifier::lsn(kind, &found) } else { 0 };
-                self.note_cycle(lsn);
+                if sound {
+                    let runs = || Place::Blocks(vec![(place, 1)]);
+                    self.note_lsn(kind, &found, At::Inode(ino), runs);
+                }
                 verifier::stamp(kind, &mut content, &expect);
                 verifier::update_lsn_crc(kind, &mut content, lsn);
             }

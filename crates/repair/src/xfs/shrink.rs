@@ -84,7 +84,8 @@ pub fn plan(
     view.meter = meter.clone();
     let mut fs = open(view)?;
     if fs.g.features.external_log {
-        fs.ensure_empty(log)?;
+        fs.log = log.cloned();
+        fs.ensure_empty()?;
     }
     sound(&fs)?;
     let old = fs.g.clone();

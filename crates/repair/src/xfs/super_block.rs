@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use block::DeviceError;
 use xfs::Rule;
 use xfs::format::features::{Access, Beside, Incompat, Version};
+use xfs::format::log::Lsn;
 use xfs::format::super_block::{IN_PROGRESS, MAGIC};
 use xfs::format::{AgHeader, At, Geometry, Kind, NULL64, RawSuper, verifier};
 use zerocopy::IntoBytes;
@@ -236,6 +237,7 @@ pub fn open(mut view: View<'_>) -> Result<Fs<'_>, RepairError> {
         view.write_bytes(0, &sector)?;
     }
     let raw = *RawSuper::view(&sector).expect("a sector holds it");
+    let newest = Lsn::from_bits(raw.sb_lsn.get()).max(Lsn { cycle: 1, block: 0 });
     let mut fs = Fs {
         view,
         findings,
@@ -255,8 +257,11 @@ pub fn open(mut view: View<'_>) -> Result<Fs<'_>, RepairError> {
         again: false,
         names_damaged: false,
         quota_inos: [None; 3],
+        log: None,
         log_emptied: false,
-        newest_cycle: 1,
+        newest_cycle: newest.cycle,
+        log_end: newest,
+        ahead: BTreeMap::new(),
         memory: None,
     };
     // Another block may lie there.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::Rng;
@@ -13,7 +14,8 @@ use testkit::content::{create, mkdir};
 use vfs::FileSystem;
 use vfs::quota::{self, Account, Limits, Quota};
 use xfs::format::inode::MAGIC;
-use xfs::format::{At, Geometry, Kind as Block, verifier};
+use xfs::format::log::Lsn;
+use xfs::format::{AgHeader, At, Geometry, Kind as Block, verifier};
 use xfs::{MkfsOptions, MountOptions, QuotaMode, Xfs};
 
 use crate::support::{Blows, blocks_read, directories, other_nodes, queue, sparse_files, write};
@@ -356,4 +358,59 @@ pub fn change_slot(device: &MemoryDevice, ino: base::Ino, change: impl FnOnce(&m
     change(slot);
     verifier::update_crc(Block::Inode, slot);
     device.write_at(at as u64, slot);
+}
+
+/// All metadata of an image by kind: where each piece lies, in bytes, and how long it is.
+pub fn pieces(device: &Arc<MemoryDevice>, g: &Geometry) -> BTreeMap<u8, Vec<(u64, usize)>> {
+    let image = device.snapshot();
+    let mut found: BTreeMap<u8, Vec<(u64, usize)>> = BTreeMap::new();
+    for ag in 0..g.ag_count() {
+        let headers = [
+            (AgHeader::Super, Block::Super),
+            (AgHeader::Agf, Block::Agf),
+            (AgHeader::Agi, Block::Agi),
+            (AgHeader::Agfl, Block::Agfl),
+        ];
+        for (header, kind) in headers {
+            let at = g.header_sector(ag, header).bytes();
+            found.entry(kind as u8).or_default().push((at, g.sector_size as usize));
+        }
+    }
+    let size = g.block_size as usize;
+    for block in metadata(device) {
+        let at = block * size as u64;
+        let data = &image[at as usize..][..size];
+        let kind = Block::recognise(data).filter(|&kind| match kind {
+            Block::Inode => true,
+            kind => verifier::checksum(kind, data) == verifier::stored_checksum(kind, data),
+        });
+        match kind {
+            Some(Block::Inode) => {
+                let slots = (at..at + size as u64).step_by(g.inode_size as usize);
+                let slots = slots.map(|at| (at, g.inode_size as usize));
+                found.entry(Block::Inode as u8).or_default().extend(slots);
+            }
+            Some(kind) if u64::from(g.ag_blocks) * size as u64 != at => {
+                found.entry(kind as u8).or_default().push((at, size));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The image with another number in some pieces of one kind.
+pub fn written_behind(
+    device: &MemoryDevice,
+    kind: Block,
+    places: &[(u64, usize)],
+    lsn: Lsn,
+) -> Arc<MemoryDevice> {
+    let (image, changed) = (device.snapshot(), Arc::new(device.fork()));
+    for &(at, len) in places {
+        let mut data = image[at as usize..][..len].to_vec();
+        verifier::update_lsn_crc(kind, &mut data, lsn.bits());
+        changed.write_at(at, &data);
+    }
+    changed
 }

@@ -8,6 +8,7 @@ use base::map::HashMap;
 use block::Queue;
 use rt::{Cx, SpinLock};
 
+use super::lsn::Lsns;
 use super::{Buf, BufMap, BufOps, BufState, LockedBuf};
 use crate::error::Result;
 use crate::format::{At, CorruptKind, Geometry};
@@ -78,6 +79,7 @@ pub struct BufCache {
     queue: Arc<Queue>,
     config: BufCacheConfig,
     shards: [SpinLock<Shard>; SHARDS],
+    lsns: Lsns,
     bytes: AtomicUsize,
     created: AtomicU64,
     reads: AtomicU64,
@@ -91,6 +93,7 @@ impl BufCache {
             queue,
             config,
             shards: std::array::from_fn(|_| SpinLock::named("xfs buffer index", Shard::default())),
+            lsns: Lsns::default(),
             bytes: AtomicUsize::new(0),
             created: AtomicU64::new(0),
             reads: AtomicU64::new(0),
@@ -106,6 +109,11 @@ impl BufCache {
     /// The UUID that blocks of metadata carry.
     pub fn uuid(&self) -> [u8; 16] {
         self.config.uuid
+    }
+
+    /// Sequence numbers of the blocks that were read.
+    pub(crate) fn lsns(&self) -> &Lsns {
+        &self.lsns
     }
 
     fn shard(&self, daddr: u64) -> &SpinLock<Shard> {
@@ -199,7 +207,7 @@ impl BufCache {
         if !buf.state(BufState::UPTODATE) {
             self.reads.fetch_add(1, Ordering::Relaxed);
             buf.fill(cx, &self.queue)?;
-            if let Err(error) = buf.verify(ops, &self.config) {
+            if let Err(error) = buf.verify(ops, &self.config, &self.lsns) {
                 buf.clear_state(BufState::UPTODATE);
                 return Err(error);
             }

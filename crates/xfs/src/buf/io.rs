@@ -6,6 +6,7 @@ use base::Page;
 use block::{Bio, BioFlags, IoGroup, Op, Queue, Segment, Segments};
 use rt::{Cx, SpinLock};
 
+use super::lsn::Lsns;
 use super::memory::PAGE_SIZE;
 use super::{Buf, BufCacheConfig, BufOps, BufState};
 use crate::error::Result;
@@ -50,7 +51,7 @@ impl Buf {
     }
 
     /// Checks what was read and notes its kind. The caller holds the lock.
-    pub(super) fn verify(&self, ops: &BufOps, config: &BufCacheConfig) -> Result<()> {
+    pub(super) fn verify(&self, ops: &BufOps, config: &BufCacheConfig, lsns: &Lsns) -> Result<()> {
         if ops.kinds.is_empty() || ops.unmapped {
             return Ok(());
         }
@@ -62,10 +63,10 @@ impl Buf {
             let expect = Expect { uuid, address: self.daddr(), owner: None, v4 };
             verifier::verify(kind, bytes, &expect, at)?;
             self.set_kind(kind);
-            match ops.check {
-                Some(check) => Ok(check(bytes, at)?),
-                None => Ok(()),
+            if let Some(check) = ops.check {
+                check(bytes, at)?;
             }
+            lsns.note(self, verifier::written_behind(kind, bytes).filter(|_| !v4))
         })
     }
 

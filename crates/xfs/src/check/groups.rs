@@ -15,7 +15,7 @@ use crate::format::ag::{RawAgf, RawAgi, agfl_blocks, agfl_verify};
 use crate::format::btree::Shape;
 use crate::format::features::{Features2, Version};
 use crate::format::record::{FreeExtent, InodeChunk, Refcount, Rmap, owner};
-use crate::format::{AgHeader, At, Geometry, Kind, RawSuper};
+use crate::format::{AgHeader, At, Geometry, Kind, RawSuper, verifier};
 
 /// What the headers and btrees of a group hold.
 #[derive(Default)]
@@ -117,7 +117,7 @@ impl Checker<'_> {
             let at = At::Super(ag);
             let raw = RawSuper::view(&bytes).expect("a sector holds it");
             let expect = geometry.expect(sector, None);
-            let verified = crate::format::verifier::verify(Kind::Super, &bytes, &expect, at);
+            let verified = verifier::verify(Kind::Super, &bytes, &expect, at);
             if self.keep(verified.map_err(Into::into))?.is_some() && shape(raw) != shape(&self.raw)
             {
                 let text = "describes another file system than the first copy";
@@ -204,6 +204,7 @@ impl Checker<'_> {
             self.owners_unknown = true;
             return Ok(());
         };
+        self.newest.note(verifier::written_behind(Kind::Agf, &sector), At::Agf(ag));
         group.agf = Some(agf);
         self.free_list(ag, &agf)?;
         let (key, length) = (self.sums.key, geometry.ag_length(ag));
@@ -304,6 +305,7 @@ impl Checker<'_> {
             self.owners_unknown = true;
             return Ok(());
         }
+        self.newest.note(verifier::written_behind(Kind::Agfl, &sector), At::Agfl(ag));
         let (first, last, count) =
             (agf.agf_flfirst.get(), agf.agf_fllast.get(), agf.agf_flcount.get());
         let size = crate::format::ag::agfl_size(&geometry);
@@ -345,6 +347,7 @@ impl Checker<'_> {
             self.names_unknown = true;
             return Ok(());
         };
+        self.newest.note(verifier::written_behind(Kind::Agi, &sector), At::Agi(ag));
         group.agi = Some(agi);
         let sparse = geometry.features.sparse();
         let mut chunks = Vec::new();

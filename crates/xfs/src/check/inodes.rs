@@ -10,7 +10,7 @@ use crate::buf::meta::ReadRequest;
 use crate::format::extent::Extent;
 use crate::format::inode::{Flags2, ForkFormat, InodeCore, MetadataType, RawInode, corrected};
 use crate::format::record::{InodeChunk, RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
-use crate::format::{AgInode, At, Kind, remote, u16_at};
+use crate::format::{AgInode, At, Kind, remote, u16_at, verifier};
 
 /// An inode that is being checked.
 pub(super) struct Subject {
@@ -60,6 +60,7 @@ impl Checker<'_> {
             self.names_unknown |= !free;
             return Ok(());
         };
+        self.newest.note(verifier::written_behind(Kind::Inode, &slot), At::Inode(ino));
         let unused = slot[2..4] == [0, 0];
         if free || unused {
             if free != unused {

@@ -19,6 +19,8 @@ vfs::check_rules! {
     LogStart = "log-start",
     /// Recovery does not end before a record that was written and is damaged.
     LogRecord = "log-record",
+    /// Metadata was written behind records that the log has come to.
+    LogBehind = "log-behind",
     /// Every block of metadata has its checksum.
     Checksum = "checksum",
     /// Every block of metadata says its kind, place, owner and file system.
@@ -110,6 +112,7 @@ impl Rule {
             | K::Uuid { .. }
             | K::Address { .. }
             | K::Owner { .. } => Rule::Identity,
+            K::Ahead { .. } => Rule::LogBehind,
             K::Version(_)
             | K::InProgress
             | K::SectorSize(_)

@@ -13,6 +13,7 @@ use rt::{JoinHandle, Meter};
 use vfs::check::Tasks;
 
 use super::findings::{CheckReport, Findings};
+use super::lsn::Newest;
 use super::stage::Stage;
 use super::sums::Sums;
 use super::{Checker, quota, realtime};
@@ -48,6 +49,7 @@ pub(super) struct Share {
     section_trees: BTreeMap<u64, Vec<u8>>,
     owners_unknown: bool,
     names_unknown: bool,
+    newest: Newest,
 }
 
 impl Checker<'_> {
@@ -108,6 +110,7 @@ impl Checker<'_> {
             checker.meter = seed.meter;
             checker.check_chunks(share)?;
             Ok(Share {
+                newest: checker.newest(),
                 report: checker.findings.report(),
                 sums: checker.sums,
                 usage: checker.usage,
@@ -135,5 +138,6 @@ impl Checker<'_> {
         self.section_trees.extend(share.section_trees);
         self.owners_unknown |= share.owners_unknown;
         self.names_unknown |= share.names_unknown;
+        self.newest.join(share.newest);
     }
 }

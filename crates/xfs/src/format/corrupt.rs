@@ -2,6 +2,8 @@
 
 use base::Ino;
 
+use super::log::Lsn;
+
 /// Where a structure lies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum At {
@@ -68,6 +70,8 @@ pub enum CorruptKind {
     Address { what: &'static str, found: u64, expected: u64 },
     #[error("{what}: belongs to {found}, not {expected}")]
     Owner { what: &'static str, found: u64, expected: u64 },
+    #[error("was written behind record {lsn} of the log, which ends at {end}; iopath repair helps")]
+    Ahead { lsn: Lsn, end: Lsn },
 
     #[error("{what} of {expected} bytes: a buffer of {found} bytes is in use at the same place")]
     Overlap { what: &'static str, found: u64, expected: u64 },

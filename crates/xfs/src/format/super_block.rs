@@ -10,7 +10,7 @@ use super::{L32, U16, U32, U64, assert_layout, views};
 
 mod geometry;
 mod realtime;
-pub(crate) mod section;
+pub mod section;
 
 pub use geometry::{AgBlock, AgHeader, AgInode, Geometry, InodeChunks};
 pub use realtime::{RealtimeGroups, RealtimeShape, RealtimeWords};

@@ -273,6 +273,13 @@ pub fn lsn(kind: Kind, data: &[u8]) -> u64 {
     u64_at(data, kind.layout().lsn)
 }
 
+/// The number of the log record that a block of version 5 was written behind. None where it says
+/// nothing of the log: superblocks may be written past it, values of attributes are.
+pub fn written_behind(kind: Kind, data: &[u8]) -> Option<u64> {
+    let exempt = matches!(kind, Kind::Super | Kind::AttrRemote);
+    Some(lsn(kind, data)).filter(|&lsn| !exempt && lsn != u64::MAX)
+}
+
 /// Stores the sequence number, computes the checksum and stores it. Values of attributes have no
 /// number: Linux writes them past its log, and refuses to write one that has.
 pub fn update_lsn_crc(kind: Kind, data: &mut [u8], lsn: u64) {

@@ -224,6 +224,7 @@ impl Writer {
     fn advance(&mut self, log: &Log, blocks: u32) {
         self.previous = self.head.block;
         self.head = advance(self.head, blocks, self.geometry.blocks);
+        log.bufs.lsns().set_end(self.head);
         log.grant.advance_head(u64::from(blocks) * LOG_BLOCK as u64);
     }
 

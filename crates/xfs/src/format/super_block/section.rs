@@ -3,7 +3,7 @@
 //! Source: images of mkfs.xfs 7.2.
 
 use super::RawSuper;
-use crate::format::{put_u32, verifier};
+use crate::format::{put_u32, u32_at, verifier};
 
 /// Its magic number: "Frog".
 pub(crate) const MAGIC: u32 = 0x4672_6f67;
@@ -16,6 +16,24 @@ pub(crate) const UUID: usize = 24;
 /// Where it holds the UUID that metadata carry.
 const META_UUID: usize = 40;
 
+/// Puts a letter in place of each byte of the label; false where the block is no superblock of a
+/// section, or is damaged.
+pub fn rename(block: &mut [u8], letter: u8) -> bool {
+    if u32_at(block, 0) != MAGIC
+        || u32_at(block, CRC) != verifier::checksum_at(block, CRC).swap_bytes()
+    {
+        return false;
+    }
+    block[LABEL..UUID].iter_mut().filter(|byte| **byte != 0).for_each(|byte| *byte = letter);
+    seal(block);
+    true
+}
+
+fn seal(block: &mut [u8]) {
+    let crc = verifier::checksum_at(block, CRC);
+    put_u32(block, CRC, crc.swap_bytes());
+}
+
 /// The block as the superblock wants it.
 pub(crate) fn block(raw: &RawSuper) -> Vec<u8> {
     let mut block = vec![0; raw.sb_blocksize.get() as usize];
@@ -24,7 +42,6 @@ pub(crate) fn block(raw: &RawSuper) -> Vec<u8> {
     for at in [UUID, META_UUID] {
         block[at..][..16].copy_from_slice(&raw.sb_uuid);
     }
-    let crc = verifier::checksum_at(&block, CRC);
-    put_u32(&mut block, CRC, crc.swap_bytes());
+    seal(&mut block);
     block
 }
