@@ -20,9 +20,9 @@ use crate::bmap::map::State;
 use crate::dir::htree::Path;
 use crate::format::casefold::Encoding;
 use crate::format::checksum::InodeSeed;
-use crate::format::dir::{self, DirLayout, FoundEntry, Key, Names};
+use crate::format::dir::{self, Behind, DirLayout, FoundEntry, Key, Names};
 use crate::format::features::Compat;
-use crate::format::htree::{self as raw, NODE_ARRAY, ROOT_ARRAY};
+use crate::format::htree::{self as raw, NODE_ARRAY};
 use crate::format::{At, CorruptKind, FileKind, InodeFlags};
 use crate::inode::Inode;
 use crate::inode::fast_commit::Change;
@@ -32,6 +32,7 @@ mod behind;
 mod casefold;
 mod crypt;
 mod inline;
+mod parent;
 mod readdir;
 mod target;
 
@@ -122,17 +123,18 @@ pub(crate) struct Dir<'a> {
 /// Puts a name where there is room for it.
 fn insert(data: &mut [u8], layout: DirLayout, room: u32, key: &Key, target: Target) {
     let at = dir::insert(data, layout, room, target.ino, target.dir_type, key.name());
+    if let Some(behind) = key.behind() {
+        behind.put(data, at);
+    }
     if let Some((hash, _)) = key.fold().and_then(|fold| fold.secret) {
         dir::set_hash(data, at, hash);
     }
 }
 
 impl Ext4 {
-    /// Does this file system index directories? With `dirdata` that is not looked at: data behind
-    /// `..` move the root of an index, nobody says where to, and its leaves have all names.
+    /// Does this file system index directories?
     pub(crate) fn has_dir_index(&self) -> bool {
-        let geometry = &self.sb.geometry;
-        geometry.features.compat.contains(Compat::DIR_INDEX) && !geometry.dirdata()
+        self.sb.geometry.features.compat.contains(Compat::DIR_INDEX)
     }
 }
 
@@ -148,7 +150,7 @@ impl<'a> Dir<'a> {
     ///
     /// # Errors
     /// `ENOTDIR`; `ENOENT` where the directory itself was removed: its blocks may be gone.
-    pub(crate) fn open(fs: &'a Ext4, cx: &Cx, inode: &'a Arc<Inode>) -> Result<Dir<'a>, Errno> {
+    pub(crate) fn open(fs: &'a Ext4, cx: &mut Cx, inode: &'a Arc<Inode>) -> Result<Dir<'a>, Errno> {
         let (mode, size, flags, links) =
             inode.with(cx, |core| (core.mode, core.size, core.flags, core.links));
         if FileKind::from_mode(mode) != Some(FileKind::Directory) {
@@ -164,7 +166,11 @@ impl<'a> Dir<'a> {
         let encoding = if casefold { fs.sb.geometry.encoding } else { None };
         let names = fs.sb.geometry.names_of(Names::of(inode.crypt().is_some(), encoding.is_some()));
         let layout = DirLayout { names, ..fs.sb.geometry.dir_layout() };
-        Ok(Dir { fs, inode, layout, blocks, indexed, inline, encoding })
+        let mut dir = Dir { fs, inode, layout, blocks, indexed, inline, encoding };
+        if indexed && names == Names::Data {
+            dir.indexed = dir.knows_root(cx);
+        }
+        Ok(dir)
     }
 
     fn seed(&self, cx: &Cx) -> InodeSeed {
@@ -238,7 +244,10 @@ impl<'a> Dir<'a> {
         let check = || match role {
             Role::Leaf => self.check_entries(seed, &page),
             Role::Root | Role::Node => {
-                let array = if role == Role::Root { ROOT_ARRAY } else { NODE_ARRAY };
+                let array = match role {
+                    Role::Root => raw::root_array(&page, layout.names),
+                    _ => NODE_ARRAY,
+                };
                 if layout.checksum {
                     raw::verify_checksum(seed, &page, array)?;
                 }
@@ -271,13 +280,14 @@ impl<'a> Dir<'a> {
 
     #[cold]
     fn set_trigger(&self, cx: &Cx, buffer: &BufferRef) {
-        let seed = self.seed(cx);
+        let (seed, names) = (self.seed(cx), self.layout.names);
         let trigger = self.inode.trigger(TRIGGER, || {
             Arc::new(move |_, data: &mut [u8]| {
                 // Not by the tail: a root that Linux made of a linear block ends with what was
                 // the tail of that block.
-                if raw::is_root(data) {
-                    raw::set_checksum(seed, data, ROOT_ARRAY);
+                if raw::is_root(data, names) {
+                    let array = raw::root_array(data, names);
+                    raw::set_checksum(seed, data, array);
                 } else if raw::is_node(data) {
                     raw::set_checksum(seed, data, NODE_ARRAY);
                 } else {
@@ -385,6 +395,16 @@ impl<'a> Dir<'a> {
         self.find_or_slot_on_disk(cx, &self.sought(name)?.key())
     }
 
+    /// As [`Dir::find_or_slot`], with room for this behind the name.
+    pub(crate) fn find_or_slot_with(
+        &self,
+        cx: &mut Cx,
+        name: &[u8],
+        behind: &Behind,
+    ) -> Result<Result<EntryPlace, Slot>, Errno> {
+        self.find_or_slot_on_disk(cx, &self.sought(name)?.key().with_behind(behind))
+    }
+
     fn find_or_slot_on_disk(
         &self,
         cx: &mut Cx,
@@ -396,7 +416,7 @@ impl<'a> Dir<'a> {
         if self.inline {
             return self.find_or_slot_inline(cx, key);
         }
-        let need = self.layout.entry_len(key.name().len());
+        let need = key.need(self.layout);
         let mut room = None;
         for lblk in 0..self.blocks {
             let buffer = self.block(cx, lblk, Role::Leaf)?;
@@ -431,6 +451,20 @@ impl<'a> Dir<'a> {
         target: Target,
     ) -> Result<(), Errno> {
         self.add_on_disk(cx, handle, slot, &self.sought(name)?.key(), target)
+    }
+
+    /// As [`Dir::add`], with this behind the name as far as there is room.
+    pub(crate) fn add_with(
+        &mut self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        slot: Slot,
+        name: &[u8],
+        target: Target,
+        behind: &Behind,
+    ) -> Result<(), Errno> {
+        let sought = self.sought(name)?;
+        self.add_on_disk(cx, handle, slot, &sought.key().with_behind(behind), target)
     }
 
     fn add_on_disk(
@@ -528,51 +562,6 @@ impl<'a> Dir<'a> {
             dir::init_dots(data, layout, ino, parent.0 as u32, dir_type);
         })?;
         Ok(())
-    }
-
-    /// The entry `..`, which is the second one.
-    fn dot_dot(&self, cx: &mut Cx) -> Result<EntryPlace, Errno> {
-        let buffer = self.any_block(cx, 0)?;
-        let found = buffer.with(|data| {
-            let entry = dir::entries(data, self.layout).nth(1)?;
-            let (offset, ino, file_type) = (entry.offset, entry.ino, entry.file_type);
-            let good = entry.name == b".." && ino != 0;
-            good.then_some(FoundEntry { offset, before: 0, ino, file_type })
-        });
-        match found {
-            Some(found) => Ok(EntryPlace { place: Place::Block(buffer), found }),
-            None => Err(self.corrupt(cx, &buffer, CorruptKind::DirNoParent)),
-        }
-    }
-
-    /// The directory above.
-    ///
-    /// # Errors
-    /// `EUCLEAN` where the second entry is not `..`; `EIO`.
-    pub(crate) fn parent(&self, cx: &mut Cx) -> Result<Ino, Errno> {
-        let ino = match self.inline {
-            false => self.dot_dot(cx)?.found.ino,
-            true => self.inline_entries(cx)?.parent(),
-        };
-        Ok(Ino(ino.into()))
-    }
-
-    /// Makes `..` point at another directory: 1 credit.
-    ///
-    /// # Errors
-    /// As [`Dir::parent`].
-    pub(crate) fn set_parent(
-        &self,
-        cx: &mut Cx,
-        handle: &mut Handle,
-        parent: Ino,
-    ) -> Result<(), Errno> {
-        if self.inline {
-            return self.set_inline_parent(cx, handle, parent.0 as u32);
-        }
-        let place = self.dot_dot(cx)?;
-        let target = Target { ino: parent.0 as u32, dir_type: FileKind::Directory.dir_type() };
-        self.replace(cx, handle, &place, target)
     }
 
     /// Does the directory hold nothing but `.` and `..`?

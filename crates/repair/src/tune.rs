@@ -339,7 +339,7 @@ fn features(raw: &mut RawSuper, g: &Geometry, options: &TuneOptions) -> Result<(
         raw.s_encoding_flags.set(0);
     }
     raw.set_features(&features);
-    Ok(())
+    features.unknown_pair().map_or(Ok(()), refuse)
 }
 
 /// Fields that belong to features which were added.

@@ -111,6 +111,9 @@ impl<'a> Volume<'a> {
 
     /// Refuses what cannot be written, or not now.
     fn refuse_unclean(&mut self) -> Result<(), EditError> {
+        if let Some(pair) = self.g.features.unknown_pair() {
+            return refuse(pair);
+        }
         let (access, reasons) = self.g.features.access();
         // What files share moves for all of them; read-only is asked of mounts.
         let kept = ["shared_blocks", "read-only"];

@@ -10,14 +10,14 @@ use super::findings::Findings;
 use super::io::Io;
 use super::rule::Rule;
 use super::{Checker, FsBlock};
-use crate::format::features::{Access, Compat, Incompat};
+use crate::format::features::{Compat, Incompat};
 use crate::format::group_desc;
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR};
 use crate::format::{At, CorruptKind, Features, Geometry, GroupDesc, GroupFlags, RawSuper};
 
 /// Features that mounts may only read, or whose directories are not made anew, and whose file
 /// systems are checked.
-const READABLE: &[&str] = &["read-only", "shared_blocks", "dirdata"];
+const READABLE: &[&str] = &["read-only", "shared_blocks"];
 
 /// Reads and checks the superblock. None where it is so wrong that nothing can follow.
 ///
@@ -95,10 +95,7 @@ fn idle_fields(raw: &RawSuper, findings: &mut Findings) {
 }
 
 fn understood(features: &Features, findings: &mut Findings) -> bool {
-    let (access, reasons) = features.access();
-    if access == Access::ReadWrite {
-        return true;
-    }
+    let (_, reasons) = features.access();
     let mut sound = true;
     if let Some(pair) = features.unknown_pair() {
         findings.add(Rule::SuperFeature, At::Super(0), pair);

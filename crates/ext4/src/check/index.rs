@@ -5,10 +5,9 @@ use block::DeviceError;
 
 use super::Checker;
 use super::rule::Rule;
-use crate::format::dir::{self, Names};
 use crate::format::features::Incompat;
 use crate::format::hash::HashVersion;
-use crate::format::htree::{self, NODE_ARRAY, Node, ROOT_ARRAY};
+use crate::format::htree::{self, NODE_ARRAY, Node};
 use crate::format::{At, CorruptKind};
 
 /// The place of a block in its tree.
@@ -63,10 +62,6 @@ impl Checker<'_> {
         let Some(first) = self.dirs[dir].device_block(0) else { return Ok(None) };
         let page = self.io.read(first, 1)?;
         let at = At::Block(Ino(self.dirs[dir].ino.into()), first);
-        if self.names(dir) == Names::Data && dir::data_behind_dots(&page) {
-            // They move what follows, nobody says where to.
-            return Ok(None);
-        }
         let large = self.g.features.incompat.contains(Incompat::LARGEDIR);
         let info = match htree::parse_root(&page, self.names(dir), if large { 2 } else { 1 }) {
             Ok(info) => info,
@@ -127,7 +122,10 @@ impl Checker<'_> {
         todo: &mut Vec<Visit>,
     ) -> bool {
         let record = &self.dirs[dir];
-        let array = if visit.logical == 0 { ROOT_ARRAY } else { NODE_ARRAY };
+        let array = match visit.logical {
+            0 => htree::root_array(data, self.names(dir)),
+            _ => NODE_ARRAY,
+        };
         let seed = self.g.checksums.inode_seed(Ino(record.ino.into()), record.generation());
         let layout = self.g.dir_layout();
         if let Err(kind) = htree::check(data, layout, array, record.len()) {

@@ -3,16 +3,28 @@
 use base::Errno;
 use rt::Cx;
 
-use super::{Dir, EntryPlace, Place, Role, Slot};
+use super::{Dir, EntryPlace, Place};
 use crate::format::InodeFlags;
-use crate::format::dir::{self, Names};
+use crate::format::dir::{self, Behind, Names};
+use crate::format::htree;
 use crate::trans::ext4_jbd2::Handle;
 
 impl Dir<'_> {
-    /// Whether it has an index that is not looked at, as `has_dir_index` says: its names may go,
-    /// but a new one must stand where the index leads to.
+    /// Is the root of its index where it is looked for? One that cannot be read is damage, which is
+    /// found where it is used.
+    #[cold]
+    pub(super) fn knows_root(&self, cx: &mut Cx) -> bool {
+        match self.fs.inodes.bmap(self.inode).bread(cx, 0) {
+            Ok(Some(root)) => root.with(|data| htree::is_known_root(data, self.layout)),
+            _ => true,
+        }
+    }
+
+    /// Whether it has an index whose root is not known: its names may go, but a new one must stand
+    /// where the index leads to.
     pub(super) fn is_closed_index(&self, cx: &Cx) -> bool {
         self.layout.names == Names::Data
+            && !self.indexed
             && self.inode.with(cx, |core| core.flags.contains(InodeFlags::INDEX))
     }
 
@@ -36,33 +48,10 @@ impl Dir<'_> {
     ) -> Result<(), Errno> {
         match &place.place {
             Place::Block(buffer) if !kept.is_empty() => {
-                let put = |data: &mut [u8]| dir::put_behind(data, place.found.offset, kept);
+                let put = |data: &mut [u8]| Behind::of(kept).put(data, place.found.offset);
                 self.change(cx, handle, buffer, put).map(|_| ())
             }
             _ => Ok(()),
         }
-    }
-
-    /// A slot with room for so many bytes behind the name, instead of one that was found for the
-    /// name alone.
-    pub(crate) fn slot_with(
-        &self,
-        cx: &mut Cx,
-        slot: Slot,
-        name: &[u8],
-        kept: &[u8],
-    ) -> Result<Slot, Errno> {
-        if kept.is_empty() {
-            return Ok(slot);
-        }
-        let need = dir::entry_len(name.len() + kept.len() - 1);
-        for lblk in 0..self.blocks {
-            let buffer = self.block(cx, lblk, Role::Leaf)?;
-            let room = buffer.with(|data| dir::room(data, self.layout, need));
-            if let Some(offset) = room {
-                return Ok(Slot::Room(buffer, offset));
-            }
-        }
-        Ok(Slot::Append)
     }
 }

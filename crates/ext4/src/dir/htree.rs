@@ -16,7 +16,7 @@ use crate::format::CorruptKind;
 use crate::format::dir::{self, Key};
 use crate::format::features::Incompat;
 use crate::format::hash::HashVersion;
-use crate::format::htree::{self, NODE_ARRAY, Node, ROOT_ARRAY};
+use crate::format::htree::{self, NODE_ARRAY, Node};
 
 mod insert;
 
@@ -61,23 +61,22 @@ impl Dir<'_> {
     ///
     /// Its shape is looked at each time, whatever was verified before: a damaged tree may lead here
     /// to a block that was read as a leaf.
-    fn frame(&self, cx: &mut Cx, lblk: u32, role: Role, hash: u32) -> Result<(Frame, u32), Errno> {
-        let buffer = self.block(cx, lblk, role)?;
-        self.frame_of(cx, buffer, role, hash)
+    fn frame(&self, cx: &mut Cx, lblk: u32, hash: u32) -> Result<(Frame, u32), Errno> {
+        let buffer = self.block(cx, lblk, Role::Node)?;
+        self.frame_of(cx, buffer, NODE_ARRAY, hash)
     }
 
-    /// As [`Dir::frame`], for a node whose block is at hand.
+    /// As [`Dir::frame`], for a root or node whose block is at hand.
     fn frame_of(
         &self,
         cx: &Cx,
         buffer: BufferRef,
-        role: Role,
+        array: usize,
         hash: u32,
     ) -> Result<(Frame, u32), Errno> {
-        let array = if role == Role::Root { ROOT_ARRAY } else { NODE_ARRAY };
         let (limit, blocks) = (htree::limit(self.layout, array), self.blocks);
         let step = buffer.with(|data| {
-            if role == Role::Node && !htree::is_node(data) {
+            if array == NODE_ARRAY && !htree::is_node(data) {
                 return Err(CorruptKind::HtreeNode);
             }
             let node = Node::new(data, array);
@@ -117,11 +116,11 @@ impl Dir<'_> {
         let unsigned = self.fs.sb.geometry.hash_unsigned;
         let version = HashVersion::from_disk(info.hash_version, unsigned);
         let hash = hash(version);
-        let (frame, mut child) = self.frame_of(cx, root, Role::Root, hash)?;
+        let (frame, mut child) = self.frame_of(cx, root, info.array, hash)?;
         let mut frames = SmallVec::new();
         frames.push(frame);
         for _ in 0..info.levels {
-            let (frame, next) = self.frame(cx, child, Role::Node, hash)?;
+            let (frame, next) = self.frame(cx, child, hash)?;
             frames.push(frame);
             child = next;
         }
@@ -152,7 +151,7 @@ impl Dir<'_> {
         let mut below: SmallVec<[Frame; 3]> = SmallVec::new();
         for _ in level + 1..depth {
             // Hash 0 leads to the first pair.
-            let (frame, next) = self.frame(cx, child, Role::Node, 0)?;
+            let (frame, next) = self.frame(cx, child, 0)?;
             below.push(frame);
             child = next;
         }
@@ -190,7 +189,7 @@ impl Dir<'_> {
         cx: &mut Cx,
         key: &Key,
     ) -> Result<Result<EntryPlace, Slot>, Errno> {
-        let need = self.layout.entry_len(key.name().len());
+        let need = key.need(self.layout);
         let (mut path, hash) = self.probe(cx, |version| self.hash(version, key).major)?;
         let mut room = None;
         loop {

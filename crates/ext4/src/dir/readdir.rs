@@ -261,6 +261,7 @@ mod tests {
             file_type: 1,
             name,
             hash: NameHash::default(),
+            behind: Default::default(),
         };
         let names: [&[u8]; 3] = [b"c", b"a", b"b"];
         let hash = NameHash { major: 8, minor: 0x1234 };

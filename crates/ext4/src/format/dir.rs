@@ -22,7 +22,7 @@ mod hashed;
 mod in_inode;
 mod key;
 
-pub use data::{behind, data_behind_dots, put_behind};
+pub use data::{Behind, behind, data_behind_dots, dots_with_data, sound_behind};
 use hashed::HASHES_LEN;
 pub use hashed::{Names, set_hash};
 pub use in_inode::{
@@ -152,6 +152,8 @@ pub struct Entry<'a> {
     pub name: &'a [u8],
     /// The hashes behind it, in [`Names::Hashed`].
     pub hash: NameHash,
+    /// The data behind it, in [`Names::Data`].
+    pub behind: Behind<'a>,
 }
 
 /// Walks through the entries of a block, unused ones included. Ends early at a malformed one.
@@ -189,6 +191,7 @@ impl<'a> Iterator for Entries<'a> {
             file_type: header.file_type & self.types,
             name,
             hash: self.hash(name.len()),
+            behind: self.behind(header),
         };
         self.offset += rec_len;
         Some(entry)
@@ -491,9 +494,10 @@ pub fn pack<'a>(block: &mut [u8], layout: DirLayout, list: impl Iterator<Item = 
     let end = layout.end();
     let (mut at, mut last) = (0, None);
     for entry in list {
-        let len = layout.entry_len(entry.name.len());
+        let len = entry.need(layout);
         assert!(at + len <= end, "the packed entries fit into one block");
         put(block, layout, at, len, entry.ino, entry.file_type, entry.name);
+        entry.behind.put(block, at as u32);
         if layout.names == Names::Hashed {
             set_hash(block, at as u32, entry.hash);
         }

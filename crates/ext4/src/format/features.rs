@@ -186,7 +186,7 @@ pub const KNOWN: &[Feature] = &[
     row(I, 8, "mmp", ReadWrite),
     row(I, 9, "flex_bg", ReadWrite),
     row(I, 10, "ea_inode", ReadWrite),
-    row(I, 12, "dirdata", ReadOnly),
+    row(I, 12, "dirdata", ReadWrite),
     row(I, 13, "metadata_csum_seed", ReadWrite),
     row(I, 14, "large_dir", ReadWrite),
     row(I, 15, "inline_data", ReadWrite),

@@ -1,7 +1,8 @@
 //! The nodes of a directory's hash tree.
 //!
 //! The root is the directory's first block: `.`, a `..` whose length covers the rest, and behind
-//! its name eight bytes with hash version and depth, then the array of (hash, block) pairs.
+//! its name (and data behind that, with `dirdata`) eight bytes with hash version and depth, then
+//! the array of (hash, block) pairs.
 //! Further nodes look like one unused entry over the whole block, with the array behind its header.
 //! Readers that know no index see ordinary directory blocks.
 //!
@@ -15,12 +16,14 @@ use super::CorruptKind;
 use super::checksum::{self, HTREE_TAIL_SIZE as TAIL_LEN, InodeSeed};
 use super::dir::{self, DirLayout, Entry, Names};
 
-/// Offset of the array in the root.
+/// Offset of the array in the root of a directory without data behind `.` and `..`.
 pub const ROOT_ARRAY: usize = 32;
 /// Offset of the array in all other nodes.
 pub const NODE_ARRAY: usize = 8;
-/// Offset of the eight bytes of information in the root.
-const ROOT_INFO: usize = 24;
+/// Bytes of the information in the root, before the array.
+const INFO_LEN: usize = 8;
+/// The fewest pairs of a root.
+const ROOT_MIN: usize = 4;
 /// Bytes of a pair.
 const PAIR_LEN: usize = 8;
 /// Bits of a block number; the upper four of a word are reserved.
@@ -37,6 +40,39 @@ pub struct RootInfo {
     pub hash_version: u8,
     /// Levels of nodes between root and leaves: 0, 1 (2 with `large_dir`).
     pub levels: u8,
+    /// Where the pairs begin.
+    pub array: usize,
+}
+
+/// Where a root has its second entry, `..`, and its pairs: behind eight bytes of information that
+/// follow what lies behind `..`. `None` where the first two entries have no place for a root behind
+/// them.
+fn root_places(block: &[u8], names: Names) -> Option<(usize, usize)> {
+    if names != Names::Data {
+        return Some((dir::entry_len(1), ROOT_ARRAY));
+    }
+    let (second, end) = dir::dots_with_data(block)?;
+    let array = end + INFO_LEN;
+    (array + ROOT_MIN * PAIR_LEN + TAIL_LEN <= block.len()).then_some((second, array))
+}
+
+/// Where the pairs of a root begin, in a directory with such names.
+#[inline]
+pub fn root_array(block: &[u8], names: Names) -> usize {
+    match names {
+        Names::Data => root_places(block, names).map_or(ROOT_ARRAY, |(_, array)| array),
+        _ => ROOT_ARRAY,
+    }
+}
+
+/// Can the first block of a linear directory become a root? Its `.` and `..` stay where they are.
+pub fn can_be_root(block: &[u8], layout: DirLayout) -> bool {
+    let Some((second, _)) = root_places(block, layout.names) else { return false };
+    let mut entries = dir::entries(block, layout);
+    [(0, b".".as_slice()), (second, b"..")].iter().all(|&(offset, name)| {
+        let entry = entries.next();
+        entry.is_some_and(|e| e.offset as usize == offset && e.name == name && e.ino != 0)
+    })
 }
 
 /// How many pairs fit into the node whose array begins at `array`.
@@ -59,25 +95,28 @@ fn half(block: &[u8], at: usize) -> u16 {
 /// # Errors
 /// What is not as it must be, also hash versions and flags that nothing here understands.
 pub fn parse_root(block: &[u8], names: Names, levels_max: u8) -> Result<RootInfo, CorruptKind> {
-    let dot = half(block, 4) == 12 && block[6] == 1 && block[8] == b'.';
+    let Some((second, array)) = root_places(block, names) else {
+        return Err(CorruptKind::HtreeDots { entry: 0 });
+    };
+    let dot = half(block, 4) as usize == second && block[6] == 1 && block[8] == b'.';
     if !dot {
         return Err(CorruptKind::HtreeDots { entry: 0 });
     }
-    let dot_dot = half(block, 16) as usize + 12 == block.len() && block[18] == 2;
-    if !dot_dot || block[20..22] != *b".." {
+    if !is_last_dot_dot(block, second) {
         return Err(CorruptKind::HtreeDots { entry: 1 });
     }
-    let reserved = word(block, ROOT_INFO);
+    let info = array - INFO_LEN;
+    let reserved = word(block, info);
     if reserved != 0 {
         return Err(CorruptKind::HtreeReserved { found: reserved });
     }
     let [hash_version, info_length, levels, flags] =
-        block[ROOT_INFO + 4..ROOT_INFO + 8].try_into().expect("four bytes");
+        block[info + 4..array].try_into().expect("four bytes");
     let known = if names == Names::Hashed { SIPHASH..=SIPHASH } else { 0..=2 };
     if !known.contains(&hash_version) {
         return Err(CorruptKind::HtreeHashVersion { found: hash_version });
     }
-    if info_length != 8 {
+    if usize::from(info_length) != INFO_LEN {
         return Err(CorruptKind::HtreeInfoLength { found: info_length });
     }
     if flags & 1 != 0 {
@@ -86,11 +125,11 @@ pub fn parse_root(block: &[u8], names: Names, levels_max: u8) -> Result<RootInfo
     if levels > levels_max {
         return Err(CorruptKind::HtreeLevels { found: levels, limit: levels_max });
     }
-    Ok(RootInfo { hash_version, levels })
+    Ok(RootInfo { hash_version, levels, array })
 }
 
-/// Checks the array of a root (`array` = [`ROOT_ARRAY`]) or node (`NODE_ARRAY`) of a directory of
-/// `blocks` blocks: room, count, order of the hashes, and block numbers.
+/// Checks the array of a root (whose `array` is [`root_array`]'s) or node ([`NODE_ARRAY`]) of a
+/// directory of `blocks` blocks: room, count, order of the hashes, and block numbers.
 ///
 /// # Errors
 /// The first thing that is wrong.
@@ -129,13 +168,28 @@ pub fn check(
     Ok(())
 }
 
-/// Does the block look like a root: `..` reaches its end, behind the tail that a linear block has?
-pub fn is_root(block: &[u8]) -> bool {
-    half(block, 16) as usize + 12 == block.len()
-        && block[18] == 2
-        && block[20..22] == *b".."
-        && word(block, ROOT_INFO) == 0
-        && block[ROOT_INFO + 5] == 8
+/// Is the entry at `at` a `..` that reaches the block's end, behind the tail of a linear block?
+fn is_last_dot_dot(block: &[u8], at: usize) -> bool {
+    let reaches = half(block, at + 4) as usize + at == block.len();
+    reaches && block[at + 6] == 2 && block[at + 8..at + 10] == *b".."
+}
+
+/// Does the block look like a root of a directory with such names: a `..` to its end, and the
+/// root's information behind it?
+pub fn is_root(block: &[u8], names: Names) -> bool {
+    let Some((second, array)) = root_places(block, names) else { return false };
+    let info = array - INFO_LEN;
+    is_last_dot_dot(block, second)
+        && word(block, info) == 0
+        && usize::from(block[info + 5]) == INFO_LEN
+}
+
+/// Is the root where `.` and `..`, with the data behind them, end? That of a directory with such
+/// data may be elsewhere, since nobody says where to; it is known by what it says of its room.
+pub fn is_known_root(block: &[u8], layout: DirLayout) -> bool {
+    let array = root_array(block, layout.names);
+    let known = || Node::new(block, array).limit() == limit(layout, array);
+    !dir::data_behind_dots(block) || is_root(block, layout.names) && known()
 }
 
 /// Does the block look like a node that is not a root: one unused entry over the whole block?
@@ -226,13 +280,37 @@ pub fn insert_pair(block: &mut [u8], array: usize, index: u16, hash: u32, child:
 
 /// Turns the first block of a linear directory into a root with one leaf, `leaf`. `.` and `..`
 /// stay; everything behind them is overwritten.
+///
+/// # Panics
+/// If it cannot be a root, by [`can_be_root`].
 pub fn init_root(block: &mut [u8], layout: DirLayout, hash_version: u8, leaf: u32) {
     let size = block.len();
-    block[16..18].copy_from_slice(&((size - 12) as u16).to_le_bytes());
-    block[ROOT_INFO..].fill(0);
-    block[ROOT_INFO + 4] = hash_version;
-    block[ROOT_INFO + 5] = 8;
-    init_array(block, layout, ROOT_ARRAY, leaf);
+    let (second, array) = root_places(block, layout.names).expect("it was asked for");
+    block[second + 4..second + 6].copy_from_slice(&((size - second) as u16).to_le_bytes());
+    block[array - INFO_LEN..].fill(0);
+    block[array - 4] = hash_version;
+    block[array - 3] = INFO_LEN as u8;
+    init_array(block, layout, array, leaf);
+}
+
+/// Makes `..` of a root name another directory. What lay behind it was the old one's: it goes, and
+/// the root moves up.
+pub fn set_root_parent(block: &mut [u8], layout: DirLayout, parent: u32, directory_type: u8) {
+    let Some((second, old)) = root_places(block, layout.names) else { return };
+    let node = Node::new(block, old);
+    let end = old + PAIR_LEN * usize::from(node.count().min(limit(layout, old)));
+    dir::set_target(block, layout, second as u32, parent, directory_type);
+    let new = root_array(block, layout.names);
+    if new < old {
+        block.copy_within(old - INFO_LEN..end, new - INFO_LEN);
+        block[end - (old - new)..].fill(0);
+        block[new..new + 2].copy_from_slice(&limit(layout, new).to_le_bytes());
+    }
+}
+
+/// Sets the levels that the root whose pairs begin at `array` says.
+pub fn set_levels(block: &mut [u8], array: usize, levels: u8) {
+    block[array - 2] = levels;
 }
 
 fn init_array(block: &mut [u8], layout: DirLayout, array: usize, child: u32) {
@@ -269,10 +347,10 @@ pub fn cut_pairs(block: &mut [u8], array: usize, count: u16) {
 }
 
 /// Makes the root one level deeper: its only pair is `child`, which has taken all the others.
-pub fn deepen_root(block: &mut [u8], child: u32) {
-    cut_pairs(block, ROOT_ARRAY, 1);
-    set_word(block, ROOT_ARRAY + 4, child);
-    block[ROOT_INFO + 6] += 1;
+pub fn deepen_root(block: &mut [u8], array: usize, child: u32) {
+    cut_pairs(block, array, 1);
+    set_word(block, array + 4, child);
+    set_levels(block, array, block[array - 2] + 1);
 }
 
 /// Compares the checksum of a node. Only for layouts with checksums.
@@ -308,7 +386,7 @@ pub fn is_leaf(block: &[u8], layout: DirLayout) -> bool {
 /// leaf once may still end as one: Linux leaves that tail in it.
 pub fn array_of(block: &[u8], logical: u64, indexed: bool, layout: DirLayout) -> Option<usize> {
     match logical {
-        0 if indexed => Some(ROOT_ARRAY),
+        0 if indexed => Some(root_array(block, layout.names)),
         _ if indexed && !is_leaf(block, layout) => Some(NODE_ARRAY),
         _ => None,
     }
@@ -327,26 +405,30 @@ pub fn split_leaf(
     high: &mut [u8],
     mut hash: impl FnMut(&Entry) -> u32,
 ) -> Result<u32, CorruptKind> {
-    let used = dir::entries(leaf, layout).filter(|entry| entry.ino != 0);
-    let mut list: Vec<(u32, Entry)> = used.map(|entry| (hash(&entry), entry)).collect();
-    if list.len() < 2 {
-        return Err(CorruptKind::HtreeCount { found: list.len() as u16, limit: 2 });
+    let used: Vec<Entry> = dir::entries(leaf, layout).filter(|entry| entry.ino != 0).collect();
+    if used.len() < 2 {
+        return Err(CorruptKind::HtreeCount { found: used.len() as u16, limit: 2 });
     }
-    list.sort_by_key(|(hash, entry)| (*hash, entry.offset));
-    let at = middle(&list, layout);
-    let continued = list[at].0 == list[at - 1].0;
-    dir::pack(low, layout, list[..at].iter().map(|(_, entry)| *entry));
-    dir::pack(high, layout, list[at..].iter().map(|(_, entry)| *entry));
-    Ok(list[at].0 | u32::from(continued))
+    // Hash and place in one number: that is what is moved while they are put in order.
+    let mut order: Vec<u64> =
+        (0u64..).zip(&used).map(|(place, entry)| u64::from(hash(entry)) << 32 | place).collect();
+    order.sort_unstable();
+    let entry = |of: &u64| used[*of as u32 as usize];
+    let at = middle(&order, layout, entry);
+    let hash = |index: usize| (order[index] >> 32) as u32;
+    let continued = hash(at) == hash(at - 1);
+    dir::pack(low, layout, order[..at].iter().map(entry));
+    dir::pack(high, layout, order[at..].iter().map(entry));
+    Ok(hash(at) | u32::from(continued))
 }
 
 /// Where to cut: 1..len, so that the upper part has about half a block.
-fn middle(list: &[(u32, Entry)], layout: DirLayout) -> usize {
+fn middle<'a>(order: &[u64], layout: DirLayout, entry: impl Fn(&u64) -> Entry<'a>) -> usize {
     let block_size = layout.block_size as usize;
     let mut size = 0;
-    let mut at = list.len();
+    let mut at = order.len();
     while at > 1 {
-        let len = layout.entry_len(list[at - 1].1.name.len());
+        let len = entry(&order[at - 1]).need(layout);
         if size + len / 2 > block_size / 2 {
             break;
         }
@@ -354,8 +436,8 @@ fn middle(list: &[(u32, Entry)], layout: DirLayout) -> usize {
         at -= 1;
     }
     match at {
-        1 => list.len() / 2,
-        at => at.min(list.len() - 1),
+        1 => order.len() / 2,
+        at => at.min(order.len() - 1),
     }
 }
 
@@ -379,7 +461,10 @@ mod tests {
     #[test]
     fn a_root_tells_what_was_put_into_it() {
         let mut root = new_root();
-        assert_eq!(parse_root(&root, Names::Plain, 1), Ok(RootInfo { hash_version: 1, levels: 0 }));
+        assert_eq!(
+            parse_root(&root, Names::Plain, 1),
+            Ok(RootInfo { hash_version: 1, levels: 0, array: ROOT_ARRAY })
+        );
         check(&root, LAYOUT, ROOT_ARRAY, 2).expect("well formed");
         set_checksum(InodeSeed(5), &mut root, ROOT_ARRAY);
         verify_checksum(InodeSeed(5), &root, ROOT_ARRAY).expect("its own checksum");
@@ -406,7 +491,7 @@ mod tests {
         // One level deeper, then the node split: together they hold the same pairs.
         let mut lower = vec![0; 1024];
         assert_eq!(take_pairs(&mut lower, LAYOUT, node, 0), 0);
-        deepen_root(&mut root, 500);
+        deepen_root(&mut root, ROOT_ARRAY, 500);
         assert_eq!(parse_root(&root, Names::Plain, 1).map(|info| info.levels), Ok(1));
         let mut upper = vec![0; 1024];
         let hash = take_pairs(&mut upper, LAYOUT, Node::new(&lower, NODE_ARRAY), 60);

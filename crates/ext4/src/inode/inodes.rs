@@ -59,10 +59,10 @@ impl Inodes {
         })
     }
 
-    /// Begins to track for fast commits, where the journal writes them: not with clusters, which
-    /// their records do not speak of.
+    /// Begins to track for fast commits, where the journal writes them: not with clusters or data
+    /// behind names, which their records do not speak of.
     pub(crate) fn begin_tracking(&self) {
-        if self.sb.geometry.has_clusters() {
+        if self.sb.geometry.has_clusters() || self.sb.geometry.dirdata() {
             return;
         }
         if let Some(bytes) = self.sb.journal().and_then(|journal| journal.fast_commit_bytes()) {

@@ -56,6 +56,9 @@ fn refuse_conflicts(features: &mut Features, options: &MkfsOptions) -> Result<()
     if access != Access::ReadWrite {
         return Err(MkfsError::Feature(reasons[0].name.clone()));
     }
+    if features.incompat.contains(Incompat::DIRDATA) {
+        return Err(MkfsError::Feature("dirdata".to_string()));
+    }
     let has = |set: Set, bit: u32| features.bits().any(|found| found == (set, bit));
     if has(Set::Incompat, 2) {
         return Err(MkfsError::Feature("needs_recovery".to_string()));

@@ -127,8 +127,7 @@ pub(crate) fn check_features(geometry: &Geometry, read_only: bool) -> Result<(),
     check_pair(geometry)?;
     let (access, reasons) = geometry.features.access();
     let wanted = if read_only { Access::ReadOnly } else { Access::ReadWrite };
-    // Names of such directories are written; what rebuilds them refuses the feature.
-    match reasons.into_iter().find(|reason| reason.name != "dirdata") {
+    match reasons.into_iter().next() {
         Some(reason) if access < wanted => Err(reason.into()),
         _ if geometry.hurd && !read_only => Err(MountError::Hurd),
         _ => Ok(()),

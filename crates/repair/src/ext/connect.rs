@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::map::HashSet;
 use block::DeviceError;
 use ext4::format::dir::{self, Key};
-use ext4::format::hash::NameHash;
 use ext4::format::super_block::ROOT_INO;
 use ext4::format::{FileKind, InodeFlags, InodeValues, htree};
 use ext4::{Policies, Rule};
@@ -28,6 +27,8 @@ const LOST_MODE: u16 = 0o700;
 pub struct Tree {
     /// What `..` of a directory names.
     pub dotdot: BTreeMap<u32, u32>,
+    /// What lies behind `.` and `..` of a directory, where there is something.
+    pub behind_dots: BTreeMap<u32, [Vec<u8>; 2]>,
     /// The directories that name a directory.
     pub parents: BTreeMap<u32, Vec<u32>>,
     /// The parent of each directory, once decided.
@@ -290,7 +291,7 @@ impl Fs<'_> {
         let dir = self.lost_found(ino)?;
         let name = self.free_name(dir, format!("#{ino}").as_bytes())?;
         let file_type = self.g.dir_layout().stored_type(self.inodes[&ino].kind.dir_type());
-        self.add_name(dir, Name { name, ino, file_type, hash: NameHash::default() })?;
+        self.add_name(dir, Name::new(name, ino, file_type))?;
         Ok(())
     }
 
@@ -328,7 +329,7 @@ impl Fs<'_> {
         self.tree.dotdot.insert(ino, ROOT_INO);
         let name = self.free_name(ROOT_INO, b"lost+found")?;
         let file_type = self.g.dir_layout().stored_type(FileKind::Directory.dir_type());
-        self.add_name(ROOT_INO, Name { name, ino, file_type, hash: NameHash::default() })?;
+        self.add_name(ROOT_INO, Name::new(name, ino, file_type))?;
         self.tree.lost_found = ino;
         Ok(ino)
     }
@@ -365,12 +366,17 @@ impl Fs<'_> {
         let layout = self.g.dir_layout();
         let plain = dir::DirLayout { checksum: false, ..layout };
         let Some(found) = dir::find(&data, plain, &Key::new(b"..")) else { return Ok(()) };
-        dir::set_target(&mut data, layout, found.offset, parent, FileKind::Directory.dir_type());
-        let seed = self.seed(ino, inode.generation);
-        if layout.checksum && inode.flags.contains(InodeFlags::INDEX) {
-            htree::set_checksum(seed, &mut data, htree::ROOT_ARRAY);
-        } else if layout.checksum {
-            dir::set_checksum(seed, &mut data);
+        let (seed, kind) = (self.seed(ino, inode.generation), FileKind::Directory.dir_type());
+        let indexed = inode.flags.contains(InodeFlags::INDEX);
+        match indexed {
+            true => htree::set_root_parent(&mut data, layout, parent, kind),
+            false => dir::set_target(&mut data, layout, found.offset, parent, kind),
+        }
+        if layout.checksum {
+            match htree::array_of(&data, 0, indexed, layout) {
+                Some(array) => htree::set_checksum(seed, &mut data, array),
+                None => dir::set_checksum(seed, &mut data),
+            }
         }
         self.view.write(run.start, &data);
         Ok(())

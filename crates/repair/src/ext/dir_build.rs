@@ -1,7 +1,7 @@
 //! Directories written anew: one block, several, or a hash tree.
 
 use block::DeviceError;
-use ext4::format::dir::{self, DirLayout, Entry, Names};
+use ext4::format::dir::{self, Behind, DirLayout, Entry, Names};
 use ext4::format::features::{Compat, Incompat};
 use ext4::format::hash::{HashVersion, NameHash};
 use ext4::format::super_block::ROOT_INO;
@@ -67,26 +67,41 @@ impl Fs<'_> {
     /// The blocks of a directory with these names.
     fn dir_blocks(&self, ino: u32, parent: u32, names: &[Name]) -> Vec<(Form, Vec<u8>)> {
         let layout = self.layout_of(self.inodes[&ino].flags);
-        let dots = [(ino, &b"."[..]), (parent, b"..")].map(|(ino, name)| Name {
-            name: name.to_vec(),
-            ino,
-            file_type: FileKind::Directory.dir_type(),
-            hash: NameHash::default(),
-        });
+        let dots = self.dots_of(ino, parent);
         let all: Vec<&Name> = dots.iter().chain(names).collect();
         let linear = chunks(&all, layout, layout.end());
         let index = self.g.features.compat.contains(Compat::DIR_INDEX);
         if linear.len() > 1
             && index
-            && let Some(tree) = self.tree_blocks(ino, parent, names)
+            && let Some(tree) = self.tree_blocks(ino, &dots, names)
         {
             return tree;
         }
         linear.into_iter().map(|part| (Form::Leaf, pack(layout, part))).collect()
     }
 
+    /// `.` and `..`, with what lies behind them; behind a `..` that names another parent nothing.
+    fn dots_of(&self, ino: u32, parent: u32) -> [Name; 2] {
+        let [own, above] = self.tree.behind_dots.get(&ino).cloned().unwrap_or_default();
+        let stays = self.tree.dotdot.get(&ino) == Some(&parent);
+        let above = if stays { above } else { Vec::new() };
+        let dots = [(ino, &b"."[..], own), (parent, b"..", above)];
+        dots.map(|(ino, name, behind)| Name {
+            name: name.to_vec(),
+            ino,
+            file_type: FileKind::Directory.dir_type(),
+            hash: NameHash::default(),
+            behind,
+        })
+    }
+
     /// The blocks of a hash tree. None where it would be too deep.
-    fn tree_blocks(&self, ino: u32, parent: u32, names: &[Name]) -> Option<Vec<(Form, Vec<u8>)>> {
+    fn tree_blocks(
+        &self,
+        ino: u32,
+        dots: &[Name; 2],
+        names: &[Name],
+    ) -> Option<Vec<(Form, Vec<u8>)>> {
         let flags = self.inodes[&ino].flags;
         let layout = self.layout_of(flags);
         let beside = layout.names == Names::Hashed;
@@ -112,11 +127,14 @@ impl Fs<'_> {
             at += part.len();
             blocks.push((Form::Leaf, pack(layout, part)));
         }
-        let mut root = vec![0; self.g.block_size as usize];
-        dir::init_dots(&mut root, layout, ino, parent, FileKind::Directory.dir_type());
+        let mut root = pack(layout, &dots.iter().collect::<Vec<_>>());
+        if !htree::can_be_root(&root, layout) {
+            return None;
+        }
         let version = version.map_or(htree::SIPHASH, HashVersion::on_disk);
         htree::init_root(&mut root, layout, version, 1);
-        let room = usize::from(htree::limit(layout, htree::ROOT_ARRAY));
+        let array = htree::root_array(&root, layout.names);
+        let room = usize::from(htree::limit(layout, array));
         let levels_max = 1 + usize::from(self.g.features.incompat.contains(Incompat::LARGEDIR));
         let mut levels = 0;
         while pairs.len() > room {
@@ -129,15 +147,14 @@ impl Fs<'_> {
             for part in pairs.chunks(per) {
                 above.push((part[0].0, blocks.len() as u32));
                 let mut node = vec![0; root.len()];
-                htree::take_pairs(&mut node, layout, htree::Node::new(&root, htree::ROOT_ARRAY), 0);
+                htree::take_pairs(&mut node, layout, htree::Node::new(&root, array), 0);
                 fill(&mut node, htree::NODE_ARRAY, part);
                 blocks.push((Form::Node, node));
             }
             pairs = above;
         }
-        fill(&mut root, htree::ROOT_ARRAY, &pairs);
-        // The byte of the levels lies behind hash version and length.
-        root[30] = levels as u8;
+        fill(&mut root, array, &pairs);
+        htree::set_levels(&mut root, array, levels as u8);
         blocks[0].1 = root;
         Some(blocks)
     }
@@ -152,7 +169,10 @@ impl Fs<'_> {
             match (layout.checksum, form) {
                 (false, _) => {}
                 (true, Form::Leaf) => dir::set_checksum(seed, &mut data),
-                (true, Form::Root) => htree::set_checksum(seed, &mut data, htree::ROOT_ARRAY),
+                (true, Form::Root) => {
+                    let array = htree::root_array(&data, layout.names);
+                    htree::set_checksum(seed, &mut data, array);
+                }
                 (true, Form::Node) => htree::set_checksum(seed, &mut data, htree::NODE_ARRAY),
             }
             data
@@ -210,7 +230,7 @@ fn chunks<'a, 'b>(names: &'b [&'a Name], layout: DirLayout, room: usize) -> Vec<
     let mut parts = Vec::new();
     let (mut from, mut bytes) = (0, 0);
     for (index, name) in names.iter().enumerate() {
-        let len = layout.entry_len(name.name.len());
+        let len = entry_of(name).need(layout);
         if bytes + len > room {
             parts.push(&names[from..index]);
             (from, bytes) = (index, 0);
@@ -231,5 +251,6 @@ fn pack(layout: DirLayout, names: &[&Name]) -> Vec<u8> {
 /// A name as an entry, whose place is not known yet.
 fn entry_of(name: &Name) -> Entry<'_> {
     let Name { ino, file_type, hash, .. } = *name;
-    Entry { offset: 0, rec_len: 0, ino, file_type, name: &name.name, hash }
+    let behind = Behind::of(&name.behind);
+    Entry { offset: 0, rec_len: 0, ino, file_type, name: &name.name, hash, behind }
 }

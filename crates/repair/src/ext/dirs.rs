@@ -8,7 +8,7 @@ use ext4::Policies;
 use ext4::Rule;
 use ext4::format::casefold;
 use ext4::format::checksum::DIR_TAIL_SIZE;
-use ext4::format::dir::{self, DirLayout, Names};
+use ext4::format::dir::{self, DirLayout};
 use ext4::format::hash::NameHash;
 use ext4::format::super_block::ROOT_INO;
 use ext4::format::{FileKind, InodeFlags, InodeValues, htree};
@@ -52,6 +52,15 @@ pub struct Name {
     pub file_type: u8,
     /// The hashes that stand beside it, in a directory that has them.
     pub hash: NameHash,
+    /// What lies behind it, as [`dir::behind`] says.
+    pub behind: Vec<u8>,
+}
+
+impl Name {
+    /// A name with nothing beside it.
+    pub fn new(name: Vec<u8>, ino: u32, file_type: u8) -> Name {
+        Name { name, ino, file_type, hash: NameHash::default(), behind: Vec::new() }
+    }
 }
 
 /// A problem of a directory: rule, what is wrong, what is lost.
@@ -64,6 +73,8 @@ pub struct Content {
     pub names: Vec<Name>,
     /// What `..` names, 0 where there is none.
     pub dotdot: u32,
+    /// What lies behind `.` and `..`.
+    pub behind_dots: [Vec<u8>; 2],
     /// What is wrong; it is written anew then.
     pub problems: Vec<Problem>,
 }
@@ -122,6 +133,9 @@ impl Fs<'_> {
                 self.count_name(ino, name);
             }
             self.tree.dotdot.insert(ino, content.dotdot);
+            if content.behind_dots.iter().any(|behind| !behind.is_empty()) {
+                self.tree.behind_dots.insert(ino, content.behind_dots);
+            }
             if wanted {
                 self.rebuilt.insert(ino, content.names);
             }
@@ -235,6 +249,7 @@ impl Fs<'_> {
     ) -> Result<(), DeviceError> {
         if let Some(dotdot) = parsed.dotdot {
             content.dotdot = dotdot;
+            content.behind_dots = parsed.behind_dots;
         }
         if first && self.tree.weak.len() < WEAK_MAX {
             self.tree.weak.extend(parsed.weak.into_iter().map(|name| (dir, name)));
@@ -274,7 +289,7 @@ impl Fs<'_> {
     ) -> bool {
         let flags = self.inodes[&dir].flags;
         let text = |name: &Name| String::from_utf8_lossy(&name.name).into_owned();
-        let plain = self.g.dir_names(flags) == Names::Plain;
+        let plain = !self.g.dir_names(flags).is_encrypted();
         let strict = self.g.encoding.is_some_and(|encoding| encoding.strict);
         if plain && strict && self.g.ignores_case(flags) && !casefold::is_valid(&name.name) {
             let loss = Some("a part of the name".to_string());
@@ -303,7 +318,7 @@ impl Fs<'_> {
     /// What two names of a directory must not have in common.
     pub fn folded(&self, dir: u32, name: &[u8]) -> Vec<u8> {
         let flags = self.inodes[&dir].flags;
-        let folds = self.g.ignores_case(flags) && self.g.dir_names(flags) == Names::Plain;
+        let folds = self.g.ignores_case(flags) && !self.g.dir_names(flags).is_encrypted();
         let folded = if folds { casefold::fold(name) } else { None };
         folded.unwrap_or_else(|| name.to_vec())
     }

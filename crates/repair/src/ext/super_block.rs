@@ -65,6 +65,9 @@ pub fn open<'a>(
         None => choose(&mut view)?,
     };
     let mut geometry = parse(&choice.bytes).map_err(hopeless)?;
+    if let Some(pair) = geometry.features.unknown_pair() {
+        return Err(RepairError::Feature(pair.to_string()));
+    }
     let (access, reasons) = geometry.features.access();
     if access != Access::ReadWrite {
         let names: Vec<String> = reasons.iter().map(ToString::to_string).collect();
@@ -261,7 +264,8 @@ fn copied_features(
         return Ok(None);
     }
     let fixed = bytes_of(bytes, |raw| raw.set_features(&features));
-    if parse(&fixed).is_err() || features.access().0 != Access::ReadWrite {
+    let known = features.access().0 == Access::ReadWrite && features.unknown_pair().is_none();
+    if parse(&fixed).is_err() || !known {
         return Ok(None);
     }
     let [ours, others] = [bytes, &fixed[..]].map(|bytes| findings(view, bytes));

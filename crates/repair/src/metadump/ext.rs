@@ -47,6 +47,9 @@ pub fn dump(
     let g = Geometry::parse(&bytes, 0)
         .map_err(|corrupt| DumpError::Refused(format!("{corrupt}; {hint}")))?;
     let raw = RawSuper::read(&bytes).expect("1024 bytes");
+    if let Some(pair) = g.features.unknown_pair() {
+        return Err(DumpError::Refused(pair.to_string()));
+    }
     let (access, reasons) = g.features.access();
     if access == Access::Refused {
         let names: Vec<String> = reasons.iter().map(ToString::to_string).collect();

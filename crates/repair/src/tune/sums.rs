@@ -187,7 +187,7 @@ fn leaf_block(data: &mut Vec<u8>, old: DirLayout, new: DirLayout, seed: InodeSee
     if old.checksum != new.checksum {
         let list: Vec<dir::Entry<'_>> =
             dir::entries(data, old).filter(|entry| entry.ino != 0).collect();
-        let taken: usize = list.iter().map(|entry| new.entry_len(entry.name.len())).sum();
+        let taken: usize = list.iter().map(|entry| entry.need(new)).sum();
         if taken > new.end() {
             return false;
         }

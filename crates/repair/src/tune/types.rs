@@ -33,6 +33,9 @@ impl Relayout<'_> {
                 "filetype does not change where directories lie in inodes (inline_data)",
             );
         }
+        if types && new.incompat.contains(Incompat::DIRDATA) {
+            return refuse("filetype stays beside dirdata, whose bits stand with the types");
+        }
         if (indexes || types) && beside {
             return refuse(
                 "filetype and ^dir_index change directories: not beside a change of checksums or \
@@ -99,10 +102,8 @@ impl Relayout<'_> {
                     None => continue,
                     Some(_) if logical > 0 => dir::init_empty(&mut content, layout),
                     Some(_) => {
-                        let parent = dir::entries(&content, layout).nth(1);
-                        let parent = parent.map_or(ino, |entry| entry.ino);
-                        let kind = layout.stored_type(FileKind::Directory.dir_type());
-                        dir::init_dots(&mut content, layout, ino, parent, kind);
+                        let root = content.clone();
+                        dir::pack(&mut content, layout, dir::entries(&root, layout).take(2));
                     }
                 }
                 if layout.checksum {

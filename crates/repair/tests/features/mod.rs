@@ -1,5 +1,6 @@
 //! Damage to what only some features have: what is kept of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::Ino;
@@ -12,6 +13,7 @@ use vfs::{FileSystem, Namespace};
 
 use crate::support::*;
 
+mod dirdata;
 mod superblock;
 mod values;
 

@@ -21,6 +21,8 @@ use testkit::content::{create, mkdir, pattern};
 use testkit::manifest::{self, Manifest};
 use vfs::{FileSystem, FileType, NewNode, SetAttr};
 
+pub mod data;
+
 /// A kind of image.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
@@ -49,6 +51,8 @@ pub enum Extra {
     LargeValues,
     /// The last changes lie in fast commits that no mount has replayed.
     FastCommits,
+    /// Data behind half of the names.
+    Data,
 }
 
 const fn kind(name: &'static str, fstype: &'static str, block: u32) -> Kind {
@@ -103,6 +107,13 @@ pub const FEATURES: &[Kind] = &[
         features: "fast_commit",
         extra: Extra::FastCommits,
         ..kind("fast-commit-1k", "ext4", 1024)
+    },
+    Kind { extra: Extra::Data, ..kind("dirdata-1k", "ext4", 1024) },
+    Kind {
+        features: "^metadata_csum",
+        extra: Extra::Data,
+        bytes: 16 << 20,
+        ..kind("dirdata-4k", "ext4", 4096)
     },
     Kind { bytes: 24 << 20, ..kind("ext4-8k", "ext4", 8192) },
     Kind {
@@ -203,7 +214,7 @@ impl Kind {
         }
         populate(cx, &fs, self.block.into());
         match self.extra {
-            Extra::None | Extra::Folded => {}
+            Extra::None | Extra::Folded | Extra::Data => {}
             Extra::Verity => verity_files(cx, &fs),
             Extra::LargeValues => large_values(cx, &fs),
             Extra::Encrypted => encrypted_directories(cx, &fs),
@@ -217,6 +228,9 @@ impl Kind {
             }
         }
         fs.unmount(cx).expect("unmount");
+        if self.extra == Extra::Data {
+            device.load(&data::give(&device.snapshot()));
+        }
         device.clone()
     }
 }

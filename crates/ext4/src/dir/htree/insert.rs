@@ -8,7 +8,7 @@ use crate::dir::{Dir, Role, Target, insert};
 use crate::format::InodeFlags;
 use crate::format::dir::{self, Key};
 use crate::format::hash::HashVersion;
-use crate::format::htree::{self, NODE_ARRAY, Node, ROOT_ARRAY};
+use crate::format::htree::{self, NODE_ARRAY, Node};
 use crate::trans::ext4_jbd2::Handle;
 
 use super::{Frame, Path};
@@ -42,8 +42,10 @@ impl Dir<'_> {
         drop(old);
         let bound = split.map_err(|kind| self.corrupt(cx, &leaf, kind))?;
         let side = if hash >= bound & !1 { &mut high } else { &mut low };
-        let room = dir::room(side, layout, layout.entry_len(key.name().len()));
-        // Half of a block has room for every name.
+        let room = [key.need(layout), layout.entry_len(key.name().len())]
+            .iter()
+            .find_map(|&need| dir::room(side, layout, need));
+        // Half of a block has room for every name, and for what lies behind most.
         insert(side, layout, room.ok_or(Errno::ENOSPC)?, key, target);
         let (lblk, _) = self.append(cx, handle, |data| data.copy_from_slice(&high))?;
         self.change(cx, handle, &leaf, |data| data.copy_from_slice(&low))?;
@@ -82,10 +84,10 @@ impl Dir<'_> {
         let root = path.frames[0].clone();
         let pairs = root.buffer.page();
         let (lblk, buffer) = self.append(cx, handle, |data| {
-            htree::take_pairs(data, layout, Node::new(&pairs, ROOT_ARRAY), 0);
+            htree::take_pairs(data, layout, Node::new(&pairs, root.array), 0);
         })?;
         drop(pairs);
-        self.change(cx, handle, &root.buffer, |data| htree::deepen_root(data, lblk))?;
+        self.change(cx, handle, &root.buffer, |data| htree::deepen_root(data, root.array, lblk))?;
         path.frames[0].at = 0;
         path.frames.insert(1, Frame { buffer, array: NODE_ARRAY, at: root.at });
         Ok(())
@@ -126,15 +128,10 @@ impl Dir<'_> {
         let layout = self.layout;
         let root = self.block(cx, 0, Role::Leaf)?;
         let old = root.page();
-        let mut entries = dir::entries(&old, layout);
-        let (dot, dot_dot) = (entries.next(), entries.next());
-        let dots = [(dot, 0, b".".as_slice()), (dot_dot, 12, b"..".as_slice())];
-        let proper = dots.iter().all(|(entry, offset, name)| {
-            entry.is_some_and(|e| e.offset == *offset && e.name == *name && e.ino != 0)
-        });
-        if !proper {
+        if !htree::can_be_root(&old, layout) {
             return Ok(false);
         }
+        let entries = dir::entries(&old, layout).skip(2);
         let (leaf, _) = self.append(cx, handle, |data| {
             dir::pack(data, layout, entries.filter(|entry| entry.ino != 0));
         })?;

@@ -10,6 +10,7 @@ use vfs::{FileType, NewNode, RenameFlags};
 use super::*;
 use crate::dir::EntryPlace;
 use crate::evict;
+use crate::format::dir::Behind;
 
 /// The two names of a rename, with their directories locked.
 struct Pair<'a> {
@@ -107,6 +108,8 @@ impl<'a> Pair<'a> {
 struct Move {
     /// Where the old name is.
     place: EntryPlace,
+    /// What lies behind it.
+    behind: Vec<u8>,
     source: Arc<Inode>,
     source_is_dir: bool,
     /// Where the new name is, with its inode, or where it can be put.
@@ -120,7 +123,8 @@ fn look_up(cx: &mut Cx, names: &Pair) -> Result<Move, Errno> {
     let place = names.old.find(cx, names.old_name)?.ok_or(Errno::ENOENT)?;
     let source = fs.named_inode(cx, names.old.inode, place.found.ino)?;
     let source_is_dir = source.kind(cx) == FileType::Directory;
-    let to = match names.new_dir().find_or_slot(cx, names.new_name)? {
+    let behind = names.old.behind(&place);
+    let to = match names.new_dir().find_or_slot_with(cx, names.new_name, &Behind::of(&behind))? {
         Err(slot) => Err(slot),
         Ok(place) => {
             let inode = fs.named_inode(cx, names.new_dir().inode, place.found.ino)?;
@@ -128,7 +132,7 @@ fn look_up(cx: &mut Cx, names: &Pair) -> Result<Move, Errno> {
             Ok((place, inode, is_dir))
         }
     };
-    Ok(Move { place, source, source_is_dir, to })
+    Ok(Move { place, behind, source, source_is_dir, to })
 }
 
 /// The checks of a rename, in the order of the trait.
@@ -279,10 +283,9 @@ fn replace_in(
     cover: Option<Target>,
 ) -> Result<Leftover, Errno> {
     let fs = names.fs;
-    let Move { source, source_is_dir, place, to } = found;
+    let Move { source, source_is_dir, place, behind, to } = found;
     let target = Target::of(cx, &source);
     let crossing = names.new.is_some();
-    let behind = names.old.behind(&place);
     let replaced = match to {
         Ok((new_place, inode, is_dir)) => {
             names.new_dir().replace(cx, handle, &new_place, target)?;
@@ -290,13 +293,8 @@ fn replace_in(
             Some((inode, is_dir))
         }
         Err(slot) => {
-            let new_name = names.new_name;
-            let slot = names.new_dir().slot_with(cx, slot, new_name, &behind)?;
-            names.new_dir_mut().add(cx, handle, slot, new_name, target)?;
-            if !behind.is_empty() {
-                let added = names.new_dir().find(cx, new_name)?.ok_or(Errno::EFSCORRUPTED)?;
-                names.new_dir().put_behind(cx, handle, &added, &behind)?;
-            }
+            let (new_name, behind) = (names.new_name, Behind::of(&behind));
+            names.new_dir_mut().add_with(cx, handle, slot, new_name, target, &behind)?;
             None
         }
     };
@@ -349,7 +347,7 @@ fn exchange_in(
     let (new_place, other, other_is_dir) = found.to.map_err(|_| Errno::ENOENT)?;
     let (source, source_is_dir) = (found.source, found.source_is_dir);
     let (to_new, to_old) = (Target::of(cx, &source), Target::of(cx, &other));
-    let behind = [names.old.behind(&found.place), names.new_dir().behind(&new_place)];
+    let behind = [found.behind, names.new_dir().behind(&new_place)];
     names.new_dir().replace(cx, handle, &new_place, to_new)?;
     names.old.replace(cx, handle, &found.place, to_old)?;
     names.new_dir().put_behind(cx, handle, &new_place, &behind[0])?;

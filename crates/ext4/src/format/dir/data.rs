@@ -8,7 +8,7 @@
 //! Source: the proposal to linux-ext4 of 2009-05-05, and the commit message of e2fsprogs
 //! 30a7610edf. No image of a server was at hand.
 
-use super::{DirLayout, HEADER_LEN, Header, Names, whole_len};
+use super::{DirLayout, Entries, Entry, HEADER_LEN, Header, Names, entry_len, whole_len};
 use crate::format::CorruptKind;
 
 /// The bits of a stored type that say the type.
@@ -20,6 +20,13 @@ const FOLLOW: u8 = 0xf0;
 #[inline(always)]
 pub(super) fn type_mask(names: Names) -> u8 {
     if names == Names::Data { TYPE } else { u8::MAX }
+}
+
+impl Names {
+    /// The type that a stored byte of the type says, in a directory with such names.
+    pub fn type_of(self, stored: u8) -> u8 {
+        stored & type_mask(self)
+    }
 }
 
 /// Checks that the data lie inside of the entry at `at`.
@@ -59,6 +66,97 @@ pub(super) fn data_len(block: &[u8], at: usize, header: Header) -> usize {
     next.min(block.len()).saturating_sub(start)
 }
 
+/// What lies behind a name: nothing, or a zero byte and the pieces that the upper bits of the type
+/// announce.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Behind<'a> {
+    bits: u8,
+    bytes: &'a [u8],
+}
+
+impl<'a> Behind<'a> {
+    /// What [`Behind::to_vec`] made of it.
+    pub fn of(kept: &'a [u8]) -> Behind<'a> {
+        kept.split_first().map_or(Behind::default(), |(&bits, bytes)| Behind { bits, bytes })
+    }
+
+    /// What the entry of a checked block at `at` has.
+    #[cold]
+    fn read(block: &'a [u8], at: usize, header: Header) -> Behind<'a> {
+        let start = at + HEADER_LEN + usize::from(header.name_len);
+        let end = (start + data_len(block, at, header)).min(at + whole_len(header.rec_len, block));
+        match block.get(start..end) {
+            Some(bytes) if header.ino != 0 => Behind { bits: header.file_type & FOLLOW, bytes },
+            _ => Behind::default(),
+        }
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Is there nothing?
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The bytes, after one that says what they are; none where there is nothing.
+    pub fn to_vec(&self) -> Vec<u8> {
+        if self.is_empty() { Vec::new() } else { [&[self.bits], self.bytes].concat() }
+    }
+
+    /// Puts it behind the name of the entry at `offset`, which has none. Answers false, with
+    /// nothing changed, where the entry has no room for it.
+    pub fn put(&self, block: &mut [u8], offset: u32) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        let at = offset as usize;
+        let header = Header::read(block, at).expect("offset is an entry");
+        let name_len = usize::from(header.name_len);
+        let start = at + HEADER_LEN + name_len;
+        let (end, filled) = (start + self.bytes.len(), at + entry_len(name_len + self.bytes.len()));
+        if filled > at + whole_len(header.rec_len, block) {
+            return false;
+        }
+        block[start..end].copy_from_slice(self.bytes);
+        block[end..filled].fill(0);
+        Header { file_type: header.file_type | self.bits, ..header }.write(block, at);
+        true
+    }
+}
+
+impl DirLayout {
+    /// The bytes that an entry with such a name, and this behind it, needs.
+    #[inline]
+    pub fn need(&self, name_len: usize, behind: Behind<'_>) -> usize {
+        match behind.is_empty() {
+            true => self.entry_len(name_len),
+            false => entry_len(name_len + behind.bytes.len()),
+        }
+    }
+}
+
+impl Entry<'_> {
+    /// The bytes that it needs, with what lies behind its name.
+    #[inline]
+    pub fn need(&self, layout: DirLayout) -> usize {
+        layout.need(self.name.len(), self.behind)
+    }
+}
+
+impl<'a> Entries<'a> {
+    /// What lies behind the name of the entry at hand.
+    #[inline(always)]
+    pub(super) fn behind(&self, header: Header) -> Behind<'a> {
+        match self.types == u8::MAX || header.file_type & FOLLOW == 0 {
+            true => Behind::default(),
+            false => Behind::read(self.block, self.offset, header),
+        }
+    }
+}
+
 /// Have the first two entries of a directory data behind their names?
 pub fn data_behind_dots(block: &[u8]) -> bool {
     [0, HEADER_LEN + 4]
@@ -66,31 +164,36 @@ pub fn data_behind_dots(block: &[u8]) -> bool {
         .any(|&at| Header::read(block, at).is_some_and(|header| header.file_type & FOLLOW != 0))
 }
 
-/// What lies behind the name of the entry at `offset`, which says with its first byte what it is;
-/// empty without data.
+/// Where the second of the first two entries begins, and where it ends with its data, the room
+/// that it has to spare left out. `None` where the first has such room too, or either is no entry.
+pub fn dots_with_data(block: &[u8]) -> Option<(usize, usize)> {
+    let end = |at: usize| {
+        let header = Header::read(block, at)?;
+        check_data(block, at, header).ok()?;
+        let len = entry_len(usize::from(header.name_len) + data_len(block, at, header));
+        (len <= whole_len(header.rec_len, block)).then_some((at + len, header))
+    };
+    let (second, dot) = end(0)?;
+    (whole_len(dot.rec_len, block) == second).then_some(())?;
+    Some((second, end(second)?.0))
+}
+
+/// What lies behind the name of the entry at `offset` of a block that was not checked; `None` where
+/// it leaves the entry.
+pub fn sound_behind(block: &[u8], layout: DirLayout, offset: u32) -> Option<Vec<u8>> {
+    let header = Header::read(block, offset as usize)?;
+    if layout.names == Names::Data && header.ino != 0 {
+        check_data(block, offset as usize, header).ok()?;
+    }
+    Some(behind(block, layout, offset))
+}
+
+/// What lies behind the name of the entry at `offset`, as [`Behind::to_vec`] gives it.
 pub fn behind(block: &[u8], layout: DirLayout, offset: u32) -> Vec<u8> {
     let at = offset as usize;
     let header = Header::read(block, at).expect("offset is an entry");
     if layout.names != Names::Data || header.file_type & FOLLOW == 0 {
         return Vec::new();
     }
-    let start = at + HEADER_LEN + usize::from(header.name_len);
-    let mut kept = vec![header.file_type & FOLLOW];
-    kept.extend(&block[start..start + data_len(block, at, header)]);
-    kept
-}
-
-/// Puts what [`behind`] found behind the name of the entry at `offset`, which has none. Answers
-/// false, with nothing changed, where the entry has no room for it.
-pub fn put_behind(block: &mut [u8], offset: u32, kept: &[u8]) -> bool {
-    let Some((&bits, bytes)) = kept.split_first() else { return true };
-    let at = offset as usize;
-    let header = Header::read(block, at).expect("offset is an entry");
-    let start = at + HEADER_LEN + usize::from(header.name_len);
-    if start + bytes.len() > at + whole_len(header.rec_len, block) {
-        return false;
-    }
-    block[start..start + bytes.len()].copy_from_slice(bytes);
-    Header { file_type: header.file_type | bits, ..header }.write(block, at);
-    true
+    Behind::read(block, at, header).to_vec()
 }

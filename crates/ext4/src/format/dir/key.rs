@@ -2,7 +2,7 @@
 
 use fscrypt::FileKey;
 
-use super::{Entry, HEADER_LEN, bytes_at};
+use super::{Behind, DirLayout, Entry, HEADER_LEN, bytes_at};
 use crate::format::casefold;
 use crate::format::hash::NameHash;
 
@@ -43,6 +43,8 @@ pub struct Key<'a> {
     mask: u32,
     /// Names are not compared by their bytes.
     pub(super) fold: Option<&'a Fold<'a>>,
+    /// What lies behind it, where it is added.
+    behind: Option<&'a Behind<'a>>,
 }
 
 impl<'a> Key<'a> {
@@ -52,12 +54,32 @@ impl<'a> Key<'a> {
         let mut bytes = [0; 4];
         bytes[4 - last.len()..].copy_from_slice(last);
         let mask = if last.is_empty() { 0 } else { u32::MAX << (8 * (4 - last.len())) };
-        Key { name, suffix: u32::from_le_bytes(bytes), mask, fold: None }
+        Key { name, suffix: u32::from_le_bytes(bytes), mask, fold: None, behind: None }
     }
 
     /// Prepares a name, as the disk has it, of a directory that ignores case; `None`: of another.
     pub fn folded(name: &'a [u8], fold: Option<&'a Fold<'a>>) -> Key<'a> {
         Key { fold, ..Key::new(name) }
+    }
+
+    /// With this behind it, where it is added.
+    pub fn with_behind(self, behind: &'a Behind<'a>) -> Key<'a> {
+        Key { behind: Some(behind), ..self }
+    }
+
+    /// What lies behind it, where it is added.
+    #[inline]
+    pub fn behind(&self) -> Option<&'a Behind<'a>> {
+        self.behind
+    }
+
+    /// The bytes that an entry of it needs.
+    #[inline]
+    pub fn need(&self, layout: DirLayout) -> usize {
+        match self.behind {
+            None => layout.entry_len(self.name.len()),
+            Some(behind) => layout.need(self.name.len(), *behind),
+        }
     }
 
     /// How it is compared, where its case is ignored.

@@ -2,7 +2,7 @@
 
 use ext4::Rule;
 use ext4::format::dir::{
-    DirLayout, ENCRYPTED_MIN, Entry, HEADER_LEN, Names, entries, entry_len, whole_len,
+    self, Behind, DirLayout, ENCRYPTED_MIN, HEADER_LEN, Names, entries, entry_len, whole_len,
 };
 use ext4::format::hash::NameHash;
 
@@ -30,6 +30,8 @@ pub struct Parsed {
     pub weak: Vec<Name>,
     /// What `..` names, in the first block.
     pub dotdot: Option<u32>,
+    /// What lies behind `.` and `..`, there.
+    pub behind_dots: [Vec<u8>; 2],
 }
 
 /// The eight bytes before a name.
@@ -37,24 +39,27 @@ struct Header {
     ino: u32,
     rec_len: usize,
     name_len: usize,
+    /// Without the bits that say what follows the name.
     file_type: u8,
 }
 
-fn header(data: &[u8], at: usize) -> Option<Header> {
+fn header(data: &[u8], at: usize, names: Names) -> Option<Header> {
     let bytes = data.get(at..at + HEADER_LEN)?;
     Some(Header {
         ino: u32::from_le_bytes(bytes[..4].try_into().expect("four bytes")),
         rec_len: whole_len(u16::from_le_bytes([bytes[4], bytes[5]]), data),
         name_len: bytes[6].into(),
-        file_type: bytes[7],
+        file_type: names.type_of(bytes[7]),
     })
 }
 
-/// The hashes behind the name of the entry at `at`, in a directory that has them.
-fn hash_at(data: &[u8], at: usize, layout: DirLayout) -> NameHash {
-    let rest = DirLayout { block_size: (data.len() - at) as u32, checksum: false, ..layout };
-    let first = entries(&data[at..], rest).next();
-    first.map_or(NameHash::default(), |entry: Entry<'_>| entry.hash)
+/// The hashes, and what lies behind the name of the entry at `at`, in a directory that has them.
+/// `None` behind: it leaves the entry.
+fn beside(data: &[u8], at: usize, layout: DirLayout) -> (NameHash, Option<Vec<u8>>) {
+    let data = &data[at..];
+    let rest = DirLayout { block_size: data.len() as u32, checksum: false, ..layout };
+    let hash = entries(data, rest).next().map_or(NameHash::default(), |entry| entry.hash);
+    (hash, dir::sound_behind(data, rest, 0))
 }
 
 /// Takes a block apart; says what is wrong with it.
@@ -68,7 +73,7 @@ pub fn parse(
     let mut parsed = Parsed::default();
     let (mut at, mut count) = (0, 0);
     while at < data.len() {
-        let sound = header(data, at).filter(|h| {
+        let sound = header(data, at, layout.names).filter(|h| {
             h.rec_len >= entry_len(1)
                 && h.rec_len.is_multiple_of(4)
                 && h.rec_len <= data.len() - at
@@ -83,10 +88,18 @@ pub fn parse(
         };
         count += 1;
         let name = &data[at + HEADER_LEN..at + HEADER_LEN + head.name_len];
-        let used = if head.ino == 0 { HEADER_LEN } else { layout.entry_len(head.name_len) };
-        let behind = data.get(at + HEADER_LEN + head.name_len).copied().unwrap_or(0);
-        let hash = hash_at(data, at, layout);
-        let named = Named { head: &head, name, hash, names: layout.names, behind };
+        let next = data.get(at + HEADER_LEN + head.name_len).copied().unwrap_or(0);
+        let (hash, behind) = beside(data, at, layout);
+        if behind.is_none() {
+            let text = String::from_utf8_lossy(name).into_owned();
+            let loss = Some(format!("the data behind the name {text:?}"));
+            let detail = format!("the data behind {text:?} leave their entry");
+            problems.push((Rule::DirEntryLength, detail, loss));
+        }
+        let behind = behind.unwrap_or_default();
+        let need = layout.need(head.name_len, Behind::of(&behind));
+        let used = if head.ino == 0 { HEADER_LEN } else { need };
+        let named = Named { head: &head, name, hash, names: layout.names, next, behind, need };
         if bounds.first && count <= 2 {
             dots(&named, count, bounds, &mut parsed, problems);
         } else if head.ino != 0 {
@@ -108,7 +121,11 @@ struct Named<'a> {
     /// What the names of the directory are.
     names: Names,
     /// The byte behind the name.
-    behind: u8,
+    next: u8,
+    /// What lies behind it.
+    behind: Vec<u8>,
+    /// The bytes that the entry needs.
+    need: usize,
 }
 
 /// Bytes that an entry needs.
@@ -137,12 +154,13 @@ fn dots(
         parsed.dotdot = Some(head.ino);
     }
     if right {
-        let placed = count == 2 || head.rec_len == entry_len(1);
+        parsed.behind_dots[count as usize - 1] = named.behind.clone();
+        let placed = count == 2 || head.rec_len == named.need;
         if !placed {
             problems.push((rule, "`.` takes too much room".into(), None));
         }
-        if named.behind != 0 {
-            let detail = format!("{:#04x} behind the name of entry {count}", named.behind);
+        if named.next != 0 {
+            let detail = format!("{:#04x} behind the name of entry {count}", named.next);
             problems.push((rule, detail, None));
         }
         return;
@@ -161,6 +179,7 @@ fn dots(
 /// An entry in use.
 fn entry(named: &Named<'_>, bounds: Bounds, parsed: &mut Parsed, problems: &mut Vec<Problem>) {
     let Named { head, name, hash, names, .. } = *named;
+    let behind = named.behind.clone();
     let text = String::from_utf8_lossy(name).into_owned();
     if head.ino > bounds.inodes {
         let loss = Some(format!("the name {text:?}"));
@@ -169,7 +188,7 @@ fn entry(named: &Named<'_>, bounds: Bounds, parsed: &mut Parsed, problems: &mut 
         return;
     }
     let mut kept = name.to_vec();
-    if names != Names::Plain {
+    if names.is_encrypted() {
         if name.len() < ENCRYPTED_MIN {
             let loss = Some("an encrypted name".to_string());
             let detail = format!("{} bytes are no encrypted name", name.len());
@@ -184,14 +203,14 @@ fn entry(named: &Named<'_>, bounds: Bounds, parsed: &mut Parsed, problems: &mut 
             kept = format!("#{}", head.ino).into_bytes();
         }
     }
-    parsed.names.push(Name { name: kept, ino: head.ino, file_type: head.file_type, hash });
+    parsed.names.push(Name { name: kept, ino: head.ino, file_type: head.file_type, hash, behind });
 }
 
 /// Looks for entries at every place where one could begin.
 fn salvage(data: &[u8], layout: DirLayout, bounds: Bounds, weak: &mut Vec<Name>) {
     let mut at = 0;
     while at + entry_len(1) <= data.len() {
-        let found = header(data, at).filter(|h| {
+        let found = header(data, at, layout.names).filter(|h| {
             h.ino != 0
                 && h.ino <= bounds.inodes
                 && (1..=7).contains(&h.file_type)
@@ -202,7 +221,7 @@ fn salvage(data: &[u8], layout: DirLayout, bounds: Bounds, weak: &mut Vec<Name>)
         });
         let name = found.as_ref().map(|h| &data[at + HEADER_LEN..at + HEADER_LEN + h.name_len]);
         let likely = |name: &&[u8]| {
-            if layout.names != Names::Plain {
+            if layout.names.is_encrypted() {
                 return name.len() >= ENCRYPTED_MIN;
             }
             let text = !name.iter().any(|&byte| byte < 0x20 || byte == b'/' || byte == 0x7f);
@@ -211,9 +230,10 @@ fn salvage(data: &[u8], layout: DirLayout, bounds: Bounds, weak: &mut Vec<Name>)
         match (found, name.filter(likely)) {
             (Some(head), Some(name)) => {
                 let file_type = head.file_type;
-                let hash = hash_at(data, at, layout);
-                weak.push(Name { name: name.to_vec(), ino: head.ino, file_type, hash });
-                at += layout.entry_len(head.name_len);
+                let (hash, behind) = beside(data, at, layout);
+                let behind = behind.unwrap_or_default();
+                at += layout.need(head.name_len, Behind::of(&behind));
+                weak.push(Name { name: name.to_vec(), ino: head.ino, file_type, hash, behind });
             }
             _ => at += 4,
         }

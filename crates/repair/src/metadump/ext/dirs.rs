@@ -10,7 +10,7 @@ use ext4::format::dir::{self, DirLayout};
 use ext4::format::extent::FileRun;
 use ext4::format::features::Incompat;
 use ext4::format::hash::{HashVersion, hash_name};
-use ext4::format::htree::{self, NODE_ARRAY, Node, ROOT_ARRAY};
+use ext4::format::htree::{self, NODE_ARRAY, Node};
 use ext4::format::{InodeFlags, InodeValues};
 
 use super::Dump;
@@ -100,16 +100,19 @@ fn rewrite(
         .map(|entry| {
             let (at, len) = (entry.offset as usize, entry.name.len());
             let stays = entry.ino == 0 || COMMON.contains(&entry.name);
-            (at + dir::HEADER_LEN, len, at + entry.rec_len as usize, entry.ino != 0, stays)
+            let (start, need) = (at + dir::HEADER_LEN, entry.need(layout));
+            // What lies behind it, by `dirdata`, names no file.
+            let kept = if entry.ino == 0 { 0 } else { entry.behind.len() };
+            (start, len, at + entry.rec_len as usize, entry.ino != 0, stays, kept, need)
         })
         .collect();
     let mut kept = 0;
-    for (start, len, end, used, stays) in list {
+    for (start, len, end, used, stays, behind, need) in list {
         let end = end.min(layout.end());
         // Hashes beside a name say nothing about it, and sort it.
         let at = start - dir::HEADER_LEN;
         let (name_end, aligned, taken) = match used {
-            true => (start + len, at + dir::entry_len(len), at + layout.entry_len(len)),
+            true => (start + len + behind, at + dir::entry_len(len + behind), at + need),
             false => (start, start, start),
         };
         block[name_end.min(end)..aligned.min(end)].fill(0);
@@ -198,8 +201,11 @@ impl Dump<'_> {
                 shape.leaves.push(Leaf { block, low, end });
                 continue;
             }
-            let array = if logical == 0 { ROOT_ARRAY } else { NODE_ARRAY };
             let data = self.view.read(block)?;
+            let array = match logical {
+                0 => htree::root_array(&data, layout.names),
+                _ => NODE_ARRAY,
+            };
             let twice = shape.nodes.len() as u64 > count;
             if twice || htree::check(&data, layout, array, count).is_err() {
                 return Ok(linear);
