@@ -56,14 +56,16 @@ pub struct FilePlace {
     pub offset: u64,
 }
 
-/// Units in which the extents of a file should come, and those of what is made in a directory, in
-/// bytes; 0 where it asks for none.
+/// Where the extents of a file should lie and units in which they should come, in bytes, or those
+/// of what is made in a directory; 0 where it asks for none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExtentHints {
     /// Of extents for new content.
     pub extent: u32,
     /// Of extents that replace shared ones.
     pub cow: u32,
+    /// The content lies in the realtime section.
+    pub realtime: bool,
 }
 
 /// A name of an inode, as the inode itself knows it.
@@ -421,7 +423,9 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `EOPNOTSUPP` the format keeps none; `EINVAL` not of whole blocks, too long, not for an inode
-    /// of this type, or the file has blocks and another unit; `EROFS`.
+    /// of this type, or the file has blocks and another unit, or none of them is in the section
+    /// asked for; `EBUSY` the file, which has no blocks, was read or written since the mount, and
+    /// would change the section; `EROFS`.
     fn set_extent_hints(&self, _cx: &mut Cx, _ino: Ino, _hints: ExtentHints) -> Result<(), Errno> {
         Err(Errno::EOPNOTSUPP)
     }

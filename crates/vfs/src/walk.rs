@@ -7,7 +7,35 @@ use base::map::HashSet;
 use base::{Errno, Ino};
 use rt::Cx;
 
-use crate::{FileSystem, SeekWhence};
+use crate::{FileSystem, ParentName, SeekWhence};
+
+/// Directories above each other at the most; in a damaged image they may lead in a circle.
+const DEPTH_MAX: usize = 4096;
+
+/// All paths of an inode, sorted, if the format keeps names with the inode. May park.
+///
+/// # Errors
+/// As [`FileSystem::names_of`].
+pub fn paths_of(cx: &mut Cx, fs: &dyn FileSystem, ino: Ino) -> Result<Option<Vec<Vec<u8>>>, Errno> {
+    let Some(own) = fs.names_of(cx, ino)? else { return Ok(None) };
+    let root = fs.root();
+    let mut paths = Vec::with_capacity(own.len());
+    for ParentName { dir, name } in own {
+        let (mut path, mut above) = ([b"/", &name[..]].concat(), dir);
+        for _ in 0..DEPTH_MAX {
+            let up = if above == root { None } else { fs.names_of(cx, above)? };
+            // A directory has one name.
+            let Some(ParentName { dir, name }) = up.unwrap_or_default().into_iter().next() else {
+                break;
+            };
+            path = [b"/", &name[..], &path].concat();
+            above = dir;
+        }
+        paths.push(path);
+    }
+    paths.sort();
+    Ok(Some(paths))
+}
 
 /// The directories that a walk has come to, and those above its start. A walk goes into none of
 /// them again. Eight bytes or so for each directory.

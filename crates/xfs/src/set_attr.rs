@@ -169,6 +169,7 @@ pub(crate) fn extent_hints(fs: &Xfs, cx: &Cx, inode: &Inode) -> ExtentHints {
         ExtentHints {
             extent: if extent { core.extsize << bits } else { 0 },
             cow: if cow { core.cowextsize << bits } else { 0 },
+            realtime: core.flags.intersects(Flags::REALTIME | Flags::RTINHERIT),
         }
     })
 }
@@ -185,35 +186,22 @@ pub(crate) fn set_inode_hints(
 ) -> Result<(), Errno> {
     fs.writer()?;
     let guard = inode.lock_alone(cx)?;
-    let flag = match inode.kind(cx) {
-        FileType::Regular => Flags::EXTSIZE,
-        FileType::Directory => Flags::EXTSZINHERIT,
+    let (flag, section) = match inode.kind(cx) {
+        FileType::Regular => (Flags::EXTSIZE, Flags::REALTIME),
+        FileType::Directory => (Flags::EXTSZINHERIT, Flags::RTINHERIT),
         _ if hints == ExtentHints::default() => return Ok(()),
         _ => return Err(Errno::EINVAL),
     };
     let geometry = fs.geometry();
     let old = extent_hints(fs, cx, inode);
-    let section = Flags::REALTIME | Flags::RTINHERIT;
-    let realtime = inode.with(cx, |state| state.core.flags.intersects(section));
-    let unit = if realtime { geometry.realtime.extent_blocks } else { 1 };
-    let valid = |bytes: u32, of: u32| {
-        let blocks = bytes >> geometry.block_bits;
-        let whole = blocks << geometry.block_bits == bytes && blocks.is_multiple_of(of);
-        bytes == 0 || whole && may_be_hint(blocks, realtime, geometry)
-    };
-    let mapped = inode.forks.read(cx).data.count > 0;
-    let has_blocks = mapped || !inode.io.lock(cx).delayed.is_empty();
-    let fixed = flag == Flags::EXTSIZE && hints.extent != old.extent && has_blocks;
-    let shares = hints.cow == 0 || geometry.features.reflink();
-    if fixed || !shares || !valid(hints.extent, unit) || !valid(hints.cow, 1) {
-        return Err(Errno::EINVAL);
-    }
+    check_hints(fs, cx, inode, old, hints)?;
     let done = fs.transact(cx, reservations::set_attr(geometry), |cx, trans| {
         trans.join_inode(cx, &inode.item);
         let now = cx.realtime();
         inode.with(cx, |state| {
             let core = &mut state.core;
             core.flags.set(flag, hints.extent > 0);
+            core.flags.set(section, hints.realtime);
             core.flags2.set(Flags2::COWEXTSIZE, hints.cow > 0);
             core.extsize = hints.extent >> geometry.block_bits;
             core.cowextsize = hints.cow >> geometry.block_bits;
@@ -222,8 +210,40 @@ pub(crate) fn set_inode_hints(
         inode.log(cx, trans, geometry, InodeFields::CORE);
         Ok(())
     });
+    if done.is_ok() && flag == Flags::EXTSIZE {
+        inode.forks.write(cx).data.realtime = hints.realtime;
+    }
     drop(guard);
     done
+}
+
+/// Whether an inode may have these hints.
+fn check_hints(
+    fs: &Xfs,
+    cx: &mut Cx,
+    inode: &Inode,
+    old: ExtentHints,
+    hints: ExtentHints,
+) -> Result<(), Errno> {
+    let geometry = fs.geometry();
+    let realtime = hints.realtime;
+    let unit = if realtime { geometry.realtime.extent_blocks } else { 1 };
+    let valid = |bytes: u32, of: u32| {
+        let blocks = bytes >> geometry.block_bits;
+        let whole = blocks << geometry.block_bits == bytes && blocks.is_multiple_of(of);
+        bytes == 0 || whole && may_be_hint(blocks, realtime, geometry)
+    };
+    let mapped = inode.forks.read(cx).data.count > 0;
+    let has_blocks = mapped || !inode.io.lock(cx).delayed.is_empty();
+    let (file, moves) = (inode.kind(cx) == FileType::Regular, realtime != old.realtime);
+    let fixed = file && (moves || hints.extent != old.extent) && has_blocks;
+    let nowhere = moves && realtime && fs.realtime.is_none();
+    let shares = hints.cow == 0 || geometry.features.reflink();
+    if fixed || nowhere || !shares || !valid(hints.extent, unit) || !valid(hints.cow, 1) {
+        return Err(Errno::EINVAL);
+    }
+    // Its pages are written to the device that it had first.
+    if file && moves && inode.mapping.get().is_some() { Err(Errno::EBUSY) } else { Ok(()) }
 }
 
 fn change_times(core: &mut InodeCore, set: &SetAttr, now: Timespec) {

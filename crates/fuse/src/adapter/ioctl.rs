@@ -27,6 +27,9 @@ const XFLAGS: [(u32, u32); 6] =
 const EXTSIZE: u32 = 0x800;
 const EXTSZINHERIT: u32 = 0x1000;
 const COWEXTSIZE: u32 = 0x1_0000;
+/// A file lies in the realtime section; what is made in a directory does.
+const REALTIME: u32 = 0x1;
+const RTINHERIT: u32 = 0x100;
 /// Flags there that say what the file has, and are not changed: preallocated blocks, attributes.
 const STATE: u32 = 0x8000_0002;
 
@@ -112,10 +115,15 @@ impl Adapter {
         let mine = XFLAGS.iter().fold(0, |flags, row| flags | row.0);
         let wanted = XFLAGS.iter().filter(|row| asked & row.1 != 0);
         let flags = wanted.fold(attr.flags & !mine, |flags, row| flags | row.0);
-        let kept = if attr.kind == FileType::Directory { EXTSZINHERIT } else { EXTSIZE };
+        let (kept, section) = flags_of(attr);
         let of = |flag: u32, bytes: u32| if asked & flag != 0 { bytes } else { 0 };
-        let hints = ExtentHints { extent: of(kept, word(1)), cow: of(COWEXTSIZE, word(4)) };
-        let known = XFLAGS.iter().fold(kept | COWEXTSIZE | STATE, |flags, row| flags | row.1);
+        let hints = ExtentHints {
+            extent: of(kept, word(1)),
+            cow: of(COWEXTSIZE, word(4)),
+            realtime: asked & section != 0,
+        };
+        let units = kept | section | COWEXTSIZE | STATE;
+        let known = XFLAGS.iter().fold(units, |flags, row| flags | row.1);
         if asked & !known != 0 || project != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -151,11 +159,19 @@ impl Adapter {
     }
 }
 
-/// The flags for the units of an inode.
+/// The flags for the unit of extents of an inode and for the section.
+fn flags_of(attr: &Attr) -> (u32, u32) {
+    match attr.kind == FileType::Directory {
+        true => (EXTSZINHERIT, RTINHERIT),
+        false => (EXTSIZE, REALTIME),
+    }
+}
+
+/// The flags for what an inode has.
 fn hint_flags(attr: &Attr, hints: ExtentHints) -> u32 {
-    let extent = if attr.kind == FileType::Directory { EXTSZINHERIT } else { EXTSIZE };
-    [(hints.extent, extent), (hints.cow, COWEXTSIZE)]
+    let (extent, section) = flags_of(attr);
+    [(hints.extent > 0, extent), (hints.cow > 0, COWEXTSIZE), (hints.realtime, section)]
         .iter()
-        .filter(|row| row.0 > 0)
+        .filter(|row| row.0)
         .fold(0, |flags, row| flags | row.1)
 }

@@ -13,6 +13,9 @@ use crate::convert;
 use crate::listing::{self, Entry};
 use crate::wire::{Answer, Request, name};
 
+/// The attribute that answers which names an inode has, as `XFS_IOC_GETPARENTS` does: that one's
+/// answer goes where a pointer in its request leads, which FUSE does not reach. It is not listed.
+const NAMES: &[u8] = b"iopath.names";
 /// Entries that are collected at once while a listing is answered, at least and at most.
 const LISTED_AT_ONCE: (usize, usize) = (24, 512);
 /// The answer to a request: it is in the buffer, or an error.
@@ -335,7 +338,10 @@ impl Adapter {
     fn read_xattrs(&self, cx: &mut Cx, node: INodeNo, req: &Request, out: &mut Answer) -> Answered {
         let (arg, rest) = req.take::<GetxattrIn>()?;
         let value = match req.header.opcode {
-            op::GETXATTR => self.fs.getxattr(cx, self.ino(node), name(rest)?.0)?,
+            op::GETXATTR => match name(rest)?.0 {
+                NAMES => self.paths(cx, node)?,
+                name => self.fs.getxattr(cx, self.ino(node), name)?,
+            },
             _ => {
                 let names = self.fs.listxattr(cx, self.ino(node))?;
                 let root = cx.cred().is_root() || self.fakeroot;
@@ -350,6 +356,18 @@ impl Adapter {
             _ => out.bytes(&value),
         }
         Ok(())
+    }
+
+    /// The paths of an inode in the image, each with a zero behind it.
+    fn paths(&self, cx: &mut Cx, node: INodeNo) -> Result<Vec<u8>, Errno> {
+        // They name directories that others may not search.
+        if ![0, rustix::process::getuid().as_raw()].contains(&cx.cred().uid) {
+            return Err(Errno::EPERM);
+        }
+        let paths = vfs::walk::paths_of(cx, &*self.fs, self.ino(node))?.ok_or(Errno::ENODATA)?;
+        let paths = paths.join(&0);
+        let room = paths.len() < vfs::XATTR_SIZE_MAX;
+        if room { Ok([&paths[..], &[0]].concat()) } else { Err(Errno::E2BIG) }
     }
 
     /// READDIR, READDIRPLUS: entries until the answer is full.

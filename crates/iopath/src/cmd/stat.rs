@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use base::{Errno, Ino};
+use base::Errno;
 use cache::{Iomap, IomapKind};
 use clap::Args;
-use serde_json::json;
-use vfs::{Attr, ExtentHints, FileType, ParentName};
+use serde_json::{Value, json};
+use vfs::{Attr, ExtentHints, FileType};
 
 use super::ls::attr_json;
 use crate::app::{App, at};
@@ -62,23 +62,19 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
     }
     let mut xattrs = session.fs.listxattr(app.cx, attr.ino).map_err(at(&place))?;
     xattrs.sort();
-    let names = names(app, session, attr.ino).map_err(at(&place))?;
+    let names = vfs::walk::paths_of(app.cx, &*session.fs, attr.ino).map_err(at(&place))?;
     let hints = match session.fs.extent_hints(app.cx, attr.ino) {
         Err(Errno::EOPNOTSUPP) => ExtentHints::default(),
         found => found.map_err(at(&place))?,
     };
-    let mut hints = vec![
-        ("extent_size", " Extent size", hints.extent),
-        ("cow_extent_size", " Extent size of copies", hints.cow),
-    ];
-    hints.retain(|hint| hint.2 > 0);
+    let hints = shown_hints(hints, attr.kind);
     if app.out.json {
         let mut value = attr_json(&attr);
         if let Some(names) = &names {
             value["names"] = names.iter().map(|name| text::escape(name)).collect();
         }
-        for &(name, _, bytes) in &hints {
-            value[name] = json!(bytes);
+        for (name, number, _) in &hints {
+            value[name] = number.clone();
         }
         value["path"] = json!(text::escape(path));
         if let Some(target) = target {
@@ -97,7 +93,7 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
     let arrow = target.map(|t| format!(" -> {}", text::printable(&t))).unwrap_or_default();
     app.out.line(format!("  Place: {}:{}{arrow}", session.target, text::printable(path)))?;
     let mut lines = describe(&attr);
-    lines.extend(hints.iter().map(|(_, label, bytes)| format!("{label}: {bytes}")));
+    lines.extend(hints.into_iter().map(|hint| hint.2));
     lines.extend(xattrs.iter().map(|name| format!("  Xattr: {}", text::printable(name))));
     let names = names.unwrap_or_default();
     lines.extend(names.iter().map(|name| format!("   Name: {}", text::printable(name))));
@@ -114,29 +110,22 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
     Ok(())
 }
 
-/// Directories above each other at the most; in a damaged image they may lead in a circle.
-const DEPTH_MAX: usize = 4096;
-
-/// All paths of an inode, sorted, if the format keeps names with the inode.
-fn names(app: &mut App, session: &Session, ino: Ino) -> Result<Option<Vec<Vec<u8>>>, Errno> {
-    let Some(own) = session.fs.names_of(app.cx, ino)? else { return Ok(None) };
-    let root = session.fs.root();
-    let mut paths = Vec::with_capacity(own.len());
-    for ParentName { dir, name } in own {
-        let (mut path, mut above) = ([b"/", &name[..]].concat(), dir);
-        for _ in 0..DEPTH_MAX {
-            let up = if above == root { None } else { session.fs.names_of(app.cx, above)? };
-            // A directory has one name.
-            let Some(ParentName { dir, name }) = up.unwrap_or_default().into_iter().next() else {
-                break;
-            };
-            path = [b"/", &name[..], &path].concat();
-            above = dir;
+/// What an inode says of its space: the name and the value in JSON, and a line of text.
+fn shown_hints(hints: ExtentHints, kind: FileType) -> Vec<(&'static str, Value, String)> {
+    let mut shown = Vec::new();
+    for (name, label, bytes) in [
+        ("extent_size", " Extent size", hints.extent),
+        ("cow_extent_size", " Extent size of copies", hints.cow),
+    ] {
+        if bytes > 0 {
+            shown.push((name, json!(bytes), format!("{label}: {bytes}")));
         }
-        paths.push(path);
     }
-    paths.sort();
-    Ok(Some(paths))
+    if hints.realtime {
+        let whose = if kind == FileType::Directory { "files made here" } else { "content" };
+        shown.push(("realtime", json!(true), format!(" Realtime: {whose}")));
+    }
+    shown
 }
 
 /// Attributes as lines of text.

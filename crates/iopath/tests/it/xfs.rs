@@ -81,6 +81,40 @@ fn contents_are_exchanged() {
     judge::xfs_repair(dir.path().join("disk.img").as_path()).expect("xfs_repair");
 }
 
+/// Files of one directory go to the groups, and one of them into the section all the same.
+fn choose_section(option: &str, root: &str, content: &str) {
+    let [folder, file, other] = ["in", "in/rt", "in/group"].map(|path| format!("{root}{path}"));
+    let on = |words: &[&str]| ok(&[&["-o", option], words].concat());
+    on(&["mkdir", &folder]);
+    assert!(on(&["stat", &folder]).contains("Realtime: files made here"));
+    on(&["chattr", "rtinherit=0", &folder]);
+    on(&["touch", &file, &other]);
+    assert!(!on(&["stat", &folder]).contains("Realtime"), "{folder}");
+    assert!(!on(&["stat", &file]).contains("Realtime"), "{file}");
+    on(&["chattr", "realtime=1", &file]);
+    assert!(on(&["stat", &file]).contains("Realtime: content"), "{file}");
+    assert!(on(&["--json", "stat", &file]).contains("\"realtime\":true"), "{file}");
+    for path in [&file, &other] {
+        on(&["cp", content, path]);
+    }
+    for (words, what) in [
+        (["chattr", "realtime=0", &file], "Invalid argument"),
+        (["chattr", "realtime=1", &other], "Invalid argument"),
+        (["chattr", "rtinherit=1", &file], "a file"),
+        (["chattr", "realtime=1", &folder], "a directory"),
+        (["chattr", "rtinherit=2", &folder], "neither 0 nor 1"),
+        (["chattr", "extsize=4k,rtinherit=1", &folder], "Invalid argument"),
+    ] {
+        let error = fails(&[&["-o", option], &words[..]].concat());
+        assert!(error.contains(what), "{words:?}: {error}");
+    }
+    on(&["chattr", "-R", "rtinherit=1", &folder]);
+    on(&["chattr", "extsize=56k", &folder]);
+    assert!(on(&["stat", &folder]).contains("Realtime: files made here"));
+    assert!(on(&["stat", &folder]).contains("Extent size: 57344"));
+    on(&["rm", "-r", &folder]);
+}
+
 /// Goal: a realtime section by the command: made, filled, read back; it is named where it is
 /// missing. Then another size, label and UUID. Method: a tree goes in and comes out; xfs_repair of
 /// the host knows the section.
@@ -103,6 +137,7 @@ fn a_section_another_size_and_another_label() {
     let error = fails(&["cp", "-a", &text("tree"), &root]);
     assert!(error.contains("realtime"), "{error}");
     ok(&["-o", &option, "cp", "-a", &text("tree"), &root]);
+    choose_section(&option, &root, &text("tree/file-3"));
     assert!(ok(&["info", &image]).contains("extent_blocks"), "info");
     ok(&["check", &image]);
     let output = judge::run("xfs_repair", &[&"-n", &"-r", &section, &image]);

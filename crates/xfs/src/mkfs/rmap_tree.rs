@@ -10,10 +10,13 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::btree::key::{of_block, order, record_order};
 use crate::btree::node::Layout;
 use crate::format::record::Rmap;
-use crate::format::{AgBlock, Geometry, Kind, NULL32, btree, u32_at, verifier};
+use crate::format::{AgBlock, Geometry, Kind, NULL32, btree, u16_at, u32_at, verifier};
 
 /// Blocks of the free list that a tree may take, the first one next.
 pub(super) type FreeList = VecDeque<u32>;
+
+/// Where a block has its level.
+const LEVEL: usize = 4;
 
 /// The tree, by the numbers of its blocks in the group.
 pub(super) struct RmapTree {
@@ -23,6 +26,10 @@ pub(super) struct RmapTree {
     /// Levels with the root's.
     pub levels: u32,
     blocks: BTreeMap<u32, Vec<u8>>,
+    /// The node above each block but the root.
+    parents: BTreeMap<u32, u32>,
+    /// Blocks that have changed since the keys above them were made.
+    changed: Vec<u32>,
 }
 
 /// A place in a block.
@@ -41,9 +48,16 @@ fn record_bytes(record: Rmap) -> [u8; 24] {
 impl RmapTree {
     /// A tree of one block, its records in order.
     pub fn with_records(geometry: &Geometry, place: AgBlock, records: &[Rmap]) -> RmapTree {
-        let (root, blocks) = (place.block, BTreeMap::new());
-        let mut tree =
-            RmapTree { geometry: geometry.clone(), ag: place.ag, root, levels: 1, blocks };
+        let root = place.block;
+        let mut tree = RmapTree {
+            geometry: geometry.clone(),
+            ag: place.ag,
+            root,
+            levels: 1,
+            blocks: BTreeMap::new(),
+            parents: BTreeMap::new(),
+            changed: Vec::new(),
+        };
         tree.make_block(root, 0);
         let layout = tree.layout(0);
         let data = tree.blocks.get_mut(&root).expect("just made");
@@ -89,7 +103,11 @@ impl RmapTree {
         &self.blocks[&block]
     }
 
+    /// A block whose records change, or a node's entries.
     fn data_mut(&mut self, block: u32) -> &mut Vec<u8> {
+        if self.changed.last() != Some(&block) {
+            self.changed.push(block);
+        }
         self.blocks.get_mut(&block).expect("a block of the tree")
     }
 
@@ -121,17 +139,30 @@ impl RmapTree {
         path
     }
 
-    /// Brings the keys of all nodes in line with the blocks below them.
-    fn refresh(&mut self, block: u32, level: u32) {
+    /// Notes which node is above the blocks that an entry of it leads to, for all of its entries.
+    fn adopt(&mut self, node: u32, level: u32) {
         if level == 0 {
             return;
         }
-        let (layout, below) = (self.layout(level), self.layout(level - 1));
-        for index in 0..layout.len(self.data(block)) {
-            let child = layout.pointer(self.data(block), index) as u32;
-            self.refresh(child, level - 1);
-            let keys = of_block(Kind::Rmap, &below, self.data(child));
-            layout.replace(self.data_mut(block), index, &keys);
+        let (layout, data) = (self.layout(level), &self.blocks[&node]);
+        for index in 0..layout.len(data) {
+            self.parents.insert(layout.pointer(data, index) as u32, node);
+        }
+    }
+
+    /// Brings the keys of all nodes above blocks that have changed in line with them.
+    fn refresh(&mut self) {
+        for mut block in std::mem::take(&mut self.changed) {
+            let mut level = u32::from(u16_at(self.data(block), LEVEL));
+            while let Some(&above) = self.parents.get(&block) {
+                let (layout, below) = (self.layout(level + 1), self.layout(level));
+                let keys = of_block(Kind::Rmap, &below, self.data(block));
+                let data = self.blocks.get_mut(&above).expect("a block of the tree");
+                let mut places = 0..layout.len(data);
+                let index = places.find(|&index| layout.pointer(data, index) as u32 == block);
+                layout.replace(data, index.expect("a child of the node"), &keys);
+                (block, level) = (above, level + 1);
+            }
         }
     }
 
@@ -160,7 +191,7 @@ impl RmapTree {
             }
             (None, None) => self.insert_entry(&path, 0, &record_bytes(new), 0, list),
         }
-        self.refresh(self.root, self.levels - 1);
+        self.refresh();
     }
 
     /// Puts an entry into the block of a way at `level`.
@@ -179,12 +210,13 @@ impl RmapTree {
             false => self.spare_place(block, index, level as u32, list),
         };
         layout.insert(self.data_mut(place.block), place.index, entry, u64::from(child));
+        self.adopt(place.block, level as u32);
         let Some(right) = split else { return };
         if path.len() > level + 1 {
             let mut above = path.to_vec();
             above[level + 1].index += 1;
             let keys = of_block(Kind::Rmap, &layout, self.data(right));
-            self.refresh(self.root, self.levels - 1);
+            self.refresh();
             self.insert_entry(&above, level + 1, &keys, right, list);
             return;
         }
@@ -195,6 +227,7 @@ impl RmapTree {
             let keys = of_block(Kind::Rmap, &layout, self.data(child));
             above.insert(self.data_mut(root), index, &keys, u64::from(child));
         }
+        self.adopt(root, self.levels);
         (self.root, self.levels) = (root, self.levels + 1);
     }
 
@@ -215,6 +248,7 @@ impl RmapTree {
         if let Some(right) = right.filter(|right| index + 1 < max && has_room(self, right)) {
             let moved = layout.take(self.data(block), max - 1, max);
             layout.put(self.data_mut(right), 0, &moved);
+            self.adopt(right, level);
             layout.remove(self.data_mut(block), max - 1, 1);
             return (Place { block, index }, None);
         }
@@ -222,6 +256,7 @@ impl RmapTree {
             let moved = layout.take(self.data(block), 0, 1);
             let end = layout.len(self.data(left));
             layout.put(self.data_mut(left), end, &moved);
+            self.adopt(left, level);
             layout.remove(self.data_mut(block), 0, 1);
             return (Place { block, index: index - 1 }, None);
         }
@@ -231,6 +266,7 @@ impl RmapTree {
         let kept = max - max / 2 - usize::from(odd);
         let moved = layout.take(self.data(block), kept, max);
         layout.put(self.data_mut(new), 0, &moved);
+        self.adopt(new, level);
         layout.remove(self.data_mut(block), kept, max - kept);
         self.set_siblings(new, [Some(block), right]);
         self.set_siblings(block, [left, Some(new)]);
@@ -243,5 +279,54 @@ impl RmapTree {
             false => Place { block, index },
         };
         (place, Some(new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::At;
+    use crate::mkfs::{MkfsOptions, Surroundings, plan};
+
+    impl RmapTree {
+        /// The records below a block; the keys of nodes must say what they are.
+        fn records(&self, block: u32, level: u32) -> Vec<Rmap> {
+            let (layout, data) = (self.layout(level), self.data(block));
+            let entries = 0..layout.len(data);
+            if level == 0 {
+                return entries.map(|index| Rmap::read(layout.entry(data, index))).collect();
+            }
+            let below = self.layout(level - 1);
+            let child = |index| {
+                let child = layout.pointer(data, index) as u32;
+                let keys = of_block(Kind::Rmap, &below, self.data(child));
+                assert_eq!(layout.entry(data, index), &keys[..], "{block}, {index}");
+                self.records(child, level - 1)
+            };
+            entries.flat_map(child).collect()
+        }
+    }
+
+    #[test]
+    fn keys_say_what_lies_below_them() {
+        let options = MkfsOptions { block_size: 1024, ..MkfsOptions::default() };
+        let (device_bytes, uuid, generation) = (1 << 30, [1; 16], 1);
+        let around =
+            Surroundings { device_bytes, now: base::Timespec::default(), uuid, generation };
+        let head = plan(&options, &around).expect("possible").head;
+        let geometry = Geometry::parse(&head, At::Super(0)).expect("a superblock");
+        let mut tree = RmapTree::with_records(&geometry, AgBlock { ag: 0, block: 7 }, &[]);
+        let mut list: FreeList = (100..4000).collect();
+        let mut rng = base::Rng::new(1, 0);
+        let mut starts: Vec<u32> = (0..20_000).map(|number| 10_000 + number * 3).collect();
+        rng.shuffle(&mut starts);
+        for (number, &start) in starts.iter().enumerate() {
+            let record = Rmap { start, len: 1, owner: u64::from(start) + 1000, offset: 0 };
+            tree.note_owner(record, &mut list);
+            if number % 1000 == 999 {
+                assert_eq!(tree.records(tree.root, tree.levels - 1).len(), number + 1);
+            }
+        }
+        assert!(tree.levels > 2);
     }
 }

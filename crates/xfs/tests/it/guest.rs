@@ -393,3 +393,68 @@ fn a_growth_of_ours_is_taken_by_a_kernel_in_a_guest() {
         });
     }
 }
+
+/// Files in all parts of a section of many groups.
+const MANY_GROUPS: &str = "modprobe xfs
+sums() { find . -type f | xargs md5sum | while read sum f; do echo $1 $n $f $sum; done; }
+n=0
+for pair in PAIRS; do
+  data=${pair%,*}; rest=${pair#*,}
+  mount -o rtdev=$rest $data /mnt || { echo REFUSED $n; continue; }
+  cd /mnt
+  echo GROUPS $n $(xfs_spaceman -c info /mnt | sed -n 's/.*rgcount=\\([0-9]*\\).*/\\1/p')
+  mkdir dir; i=0
+  while [ $i -lt 60 ]; do
+    head -c $((i * 9000 + 1)) /dev/urandom >dir/f$i; i=$((i+1))
+  done
+  i=0; while [ $i -lt 60 ]; do rm dir/f$i; i=$((i+3)); done
+  # As much as a third of the groups.
+  xfs_io -f -c \"falloc 0 ${third}m\" big
+  xfs_io -c 'pwrite -q -S 0x41 0 1m' -c \"pwrite -q -S 0x42 $((third-1))m 1m\" big
+  cp --reflink=always dir/f59 clone; sync
+  rm big; sums KERNEL; cd /; umount /mnt
+  xfs_repair -n -r $rest $data >/tmp/said 2>&1 && echo SOUND $n || cat /tmp/said
+  n=$((n+1))
+done
+";
+
+/// Goal: the newest kernel mounts what we make with several hundred realtime groups, gives out
+/// their space and takes it back; we read what it wrote, and write. Method: sums of all files;
+/// xfs_repair -n in the guest; our check and xfs_repair afterwards.
+#[test]
+fn hundreds_of_realtime_groups_are_taken_by_a_kernel_in_a_guest() {
+    const MIB: u64 = 5 << 10;
+    if !guest::is_there() {
+        return;
+    }
+    let cells = [("-d rtinherit=1", 400), ("-d rtinherit=1 -b size=1024", 900)];
+    let made: Vec<_> = cells
+        .iter()
+        .map(|&(words, groups)| {
+            let dir = tempfile::tempdir().expect("a temporary directory");
+            let paths = crate::mkfs::with_groups(dir.path(), words, MIB, groups);
+            (dir, paths)
+        })
+        .collect();
+    let paths: Vec<PathBuf> = made.iter().flat_map(|(_, paths)| paths.clone()).collect();
+    let job = MANY_GROUPS.replace("PAIRS", "/dev/vda,/dev/vdb /dev/vdc,/dev/vdd");
+    let text = guest::run(&format!("third={}\n{job}", MIB / 3), &paths).expect("a guest");
+    for (index, ((_, groups), (_, [image, section]))) in cells.iter().zip(&made).enumerate() {
+        assert!(text.contains(&format!("GROUPS {index} {groups}\n")), "{text}");
+        assert!(text.contains(&format!("SOUND {index}\n")), "{text}");
+        let files = said(&text, "KERNEL", index, 1, 1);
+        assert_eq!(files.len(), 41, "{text}");
+        crate::log_common::real(|cx| {
+            let beside = crate::log_common::Volume::queue_of(cx, section);
+            let realtime = Some(xfs::mount::options::BesideDevice(beside));
+            let options = MountOptions { read_only: false, realtime, ..MountOptions::default() };
+            let fs = crate::log_common::mount_with(cx, image, options);
+            assert_eq!(all_sums(cx, &fs), files, "files of the kernel");
+            let ino = file(cx, &fs, fs.root(), "ours");
+            fs.write(cx, ino, 0, &fill(1, 3 << 20)).expect("written");
+            fs.unmount(cx).expect("unmount");
+        });
+        let args: [&dyn AsRef<std::ffi::OsStr>; 4] = [&"-n", &"-r", section, image];
+        testkit::newest::run_ok("xfs_repair", &args);
+    }
+}

@@ -1,7 +1,7 @@
 //! Our mkfs makes the bytes that mkfs.xfs makes; the kernel and xfs_repair take the result.
 
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::support::*;
 use base::Timespec;
@@ -557,6 +557,27 @@ fn same_with_section((words, mib, more): (&str, u64, &str)) {
         theirs.read_exact_at(&mut bytes, 0).expect("long enough");
         assert!(bytes == block, "{ours}: the first block of the section");
     }
+}
+
+/// An image of ours with a section of so many MiB in groups: both files.
+pub fn with_groups(dir: &Path, words: &str, mib: u64, groups: u32) -> [PathBuf; 2] {
+    let section = PathBuf::from(section(dir, mib));
+    let words = format!("-m metadir=1 {words} -r size={},rgcount={groups}", mib << 20);
+    let options = edited(MkfsOptions::compat("7.2").expect("known"), &words);
+    let plan =
+        plan(&options, &deterministic(300)).unwrap_or_else(|error| panic!("{words}: {error}"));
+    let image = dir.join("image");
+    let file = std::fs::File::create(&image).expect("a file");
+    file.set_len(300 << 20).expect("the file takes its size");
+    for (offset, bytes) in
+        plan.writes.iter().map(|(at, bytes)| (*at, bytes)).chain([(0, &plan.head)])
+    {
+        file.write_all_at(bytes, offset).expect("written");
+    }
+    let first = plan.realtime.expect("a section in groups has a first block");
+    let file = std::fs::OpenOptions::new().write(true).open(&section).expect("the section opens");
+    file.write_all_at(&first, 0).expect("written");
+    [image, section]
 }
 
 /// Time and generations as mkfs.xfs takes them from `SOURCE_DATE_EPOCH` and `DETERMINISTIC_SEED`.

@@ -73,6 +73,13 @@ impl Volume {
         Volume::on(cx, device::open(image, options).expect("the image opens"))
     }
 
+    /// A device without a file system of its own.
+    pub fn queue_of(cx: &mut Cx, image: &Path) -> Arc<Queue> {
+        let options = OpenOptions { write: true, direct: false, engine: Engine::Psync };
+        let device = device::open(image, options).expect("the image opens");
+        Queue::new(cx.runtime(), device, QueueConfig::elevator("none")).expect("queue")
+    }
+
     /// Without the right to write.
     pub fn open_to_read(cx: &mut Cx, image: &Path) -> Volume {
         let options = OpenOptions { write: false, direct: false, engine: Engine::Psync };
