@@ -8,7 +8,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use base::Ino;
+use base::{Ino, Page};
 use block::{Queue, QueueConfig};
 use cache::PageCacheConfig;
 use device::MemoryDevice;
@@ -18,6 +18,7 @@ use rt::{Cx, Runtime};
 use vfs::{FileSystem, FileType, NewNode};
 
 const PIECE: usize = 1 << 20;
+const PAGE: usize = 4096;
 
 fn key() -> MasterKey {
     MasterKey::new((0..64).collect()).expect("64 bytes")
@@ -92,6 +93,26 @@ fn cipher_rate(bytes: usize) -> f64 {
     bytes as f64 / seconds.max(1e-9)
 }
 
+/// Bytes in a CPU second of the memory that such a read goes through, without cipher and file
+/// system: from pages of a device into pages of a cache, and from these into a buffer. No read
+/// through a cache is faster.
+fn memory_rate(bytes: usize) -> f64 {
+    let from: Vec<Page> = (0..bytes / PAGE).map(|_| Page::zeroed(PAGE)).collect();
+    let mut cache = Vec::with_capacity(from.len());
+    let mut piece = vec![0; PIECE];
+    let start = cpu_seconds();
+    for pages in from.chunks(PIECE / PAGE) {
+        let first = cache.len();
+        cache.extend(pages.iter().map(|page| Page::from_slice(page)));
+        for (to, page) in piece.chunks_exact_mut(PAGE).zip(&cache[first..]) {
+            to.copy_from_slice(page);
+        }
+    }
+    let seconds = cpu_seconds() - start;
+    std::hint::black_box(&piece);
+    bytes as f64 / seconds.max(1e-9)
+}
+
 /// Bytes in a CPU second of openssl; None where it is not installed.
 fn openssl_rate(seconds: u32) -> Option<f64> {
     let mut command = Command::new("openssl");
@@ -113,7 +134,7 @@ fn main() {
     let (bytes, rounds) = if full { (512 << 20, 7) } else { (2 << 20, 1) };
     let names = ["plain", "aes-256-xts", "adiantum"];
     let mut rates = vec![Vec::new(); names.len()];
-    let (mut openssl, mut cipher) = (Vec::new(), Vec::new());
+    let (mut openssl, mut cipher, mut memory) = (Vec::new(), Vec::new(), Vec::new());
     Runtime::real(1).enter("bench", |cx| {
         let device = Arc::new(MemoryDevice::new(4 * bytes as u64 + (256 << 20)));
         let queue = queue(cx, &device);
@@ -129,6 +150,7 @@ fn main() {
         for _ in 0..rounds {
             openssl.extend(full.then(|| openssl_rate(1)).flatten());
             cipher.push(cipher_rate(bytes));
+            memory.push(memory_rate(bytes));
             for (name, rates) in names.iter().zip(&mut rates) {
                 rates.push(read_rate(cx, &device, name, bytes));
             }
@@ -139,7 +161,8 @@ fn main() {
     if let Some(rate) = theirs {
         println!("| openssl speed -evp aes-256-xts | {:.0} | 1 | measured |", rate / 1e6);
     }
-    let all = names.iter().zip(rates).chain([(&"the cipher aes-256-xts alone", cipher)]);
+    let parts = [(&"the cipher aes-256-xts alone", cipher), (&"memory alone", memory)];
+    let all = names.iter().zip(rates).chain(parts);
     for (name, rates) in all {
         let rate = median(rates);
         let share = theirs.map_or("-".into(), |theirs| format!("{:.2}", rate / theirs));

@@ -97,6 +97,26 @@ impl MasterKey {
         Ok(key)
     }
 
+    /// Bytes of the payload of a key in the kernel's keyring.
+    pub const PAYLOAD_SIZE: usize = 72;
+
+    /// A key by its payload in the kernel's keyring (`struct fscrypt_key`): a mode of four bytes,
+    /// which nobody asks for; 64 bytes, the first of which are the key; and how many these are, in
+    /// four bytes of either order.
+    ///
+    /// Source: kernel `Documentation/filesystems/fscrypt`, "Legacy method".
+    ///
+    /// # Errors
+    /// [`Error::PayloadSize`].
+    pub fn from_payload(payload: &[u8; MasterKey::PAYLOAD_SIZE]) -> Result<MasterKey, Error> {
+        let size = payload[68..].try_into().expect("four bytes");
+        let sizes = [u32::from_le_bytes(size), u32::from_be_bytes(size)];
+        let Some(size) = sizes.into_iter().find(|size| (16..=64).contains(size)) else {
+            return Err(Error::PayloadSize(sizes[0]));
+        };
+        MasterKey::new(payload[4..4 + size as usize].to_vec())
+    }
+
     /// The same key, for policies of version 1 with this descriptor.
     pub fn with_descriptor(self, descriptor: [u8; 8]) -> MasterKey {
         MasterKey { descriptor, ..self }

@@ -75,6 +75,9 @@ pub enum Error {
     /// A master key of a length that no cipher takes.
     #[error("a master key of {0} bytes; it has 16 to 64")]
     KeySize(usize),
+    /// A payload of the kernel's keyring whose length of the key no cipher takes.
+    #[error("a payload of the kernel's keyring for a key of {0} bytes; it has 16 to 64")]
+    PayloadSize(u32),
     /// A master key that is too short for the ciphers of a policy.
     #[error("a master key of {found} bytes, where the policy's ciphers need {needed}")]
     KeyTooShort {

@@ -11,20 +11,25 @@ use base::LockedBytes;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use fscrypt::MasterKey;
 
-/// The longest key, and one byte more that shows that a file is longer.
-const READ_MAX: usize = 65;
+/// The longest form of a key, and one byte more that shows that a file is longer.
+const READ_MAX: usize = MasterKey::PAYLOAD_SIZE + 1;
 /// Digits of a descriptor in front of a file's name.
 const DESCRIPTOR_DIGITS: usize = 16;
 
 /// Reads a key: a file, or `-` for standard input, with a descriptor and a colon in front of it
-/// where it is not the usual one.
+/// where it is not the usual one. It holds the bytes of the key, or its payload in the kernel's
+/// keyring.
 ///
 /// # Errors
 /// The file cannot be read or holds no key.
 pub fn read(word: OsString) -> Result<MasterKey, Box<dyn Error + Send + Sync>> {
     let (descriptor, file) = split(word.as_bytes());
     let bytes = bytes_of(OsStr::from_bytes(file), READ_MAX)?;
-    let key = MasterKey::new(bytes.to_vec())?;
+    // Bytes of a key are never as many as those of a payload.
+    let key = match bytes[..].try_into() {
+        Ok(payload) => MasterKey::from_payload(payload)?,
+        Err(_) => MasterKey::new(bytes.to_vec())?,
+    };
     Ok(match descriptor {
         Some(descriptor) => key.with_descriptor(descriptor),
         None => key,

@@ -434,6 +434,20 @@ fn an_encrypted_directory_is_used_with_its_key_and_emptied_without() {
     let piped = lab.bash("iopath ls --key - e.img:/s < k");
     assert_eq!(piped.stdout, b"tree\n", "{piped:?}");
 
+    // The kernel's payload of the same key, in either order of bytes; a wrong length.
+    let key = fs::read(lab.path("k")).expect("the key");
+    let payload = |size: [u8; 4]| [&[0; 4], &key[..], &vec![0; 64 - key.len()], &size].concat();
+    let size = key.len() as u32;
+    for size in [size.to_le_bytes(), size.to_be_bytes()] {
+        fs::write(lab.path("payload"), payload(size)).expect("a payload");
+        assert_eq!(lab.ok("ls --key payload e.img:/s"), "tree\n");
+    }
+    for size in [15u32, 65] {
+        fs::write(lab.path("payload"), payload(size.to_le_bytes())).expect("a payload");
+        let error = lab.fails(2, "ls --key payload e.img:/s");
+        assert!(error.contains("payload") && error.contains(&size.to_string()), "{error}");
+    }
+
     let top = lab.ok("ls e.img:/s");
     assert!(!top.contains("tree") && top.trim().len() > 20, "{top}");
     let error = lab.fails(1, "cat e.img:/s/tree");
