@@ -8,9 +8,10 @@
 //! ```
 //!
 //! The source is read twice. First its names alone ([`census`]): how many blocks and inodes they
-//! need ([`fit`]). Then everything is copied into a new file system ([`fill`]). That part lives in
-//! virtual time: the clock stands at the time of the build, random numbers come from the UUID, and
-//! tasks take turns in a fixed order. So the image depends on what comes, and not on the host.
+//! need ([`fit`]); an XFS of a given size does without. Then everything is copied into a new file
+//! system ([`fill`]). That part lives in virtual time: the clock stands at the time of the build,
+//! random numbers come from the UUID, and tasks take turns in a fixed order. So the image depends
+//! on what comes, and not on the host.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -103,14 +104,14 @@ pub struct Filled {
 pub struct Plan {
     /// What is to be copied.
     pub content: Content,
-    /// How much that is; unknown where the source can be read but once.
+    /// How much that is; unknown where the source can be read but once, or nobody asked.
     pub census: Option<Census>,
     /// The UUID.
     pub uuid: [u8; 16],
 }
 
 /// Looks at what is to be copied, and decides on the UUID: the one given, one that follows from
-/// the names, or a random one.
+/// the names, or a random one. It is counted where that is asked for, or says what the UUID is.
 ///
 /// # Errors
 /// The source cannot be read.
@@ -119,11 +120,13 @@ pub fn plan(
     mut content: Content,
     moment: Moment,
     uuid: Option<[u8; 16]>,
+    counted: bool,
 ) -> Result<Plan> {
     content.settle(app, moment)?;
-    let census = match content.input.is_read_once() {
-        true => None,
-        false => Some(content.count(app)?),
+    let asked = counted || moment.pinned && uuid.is_none();
+    let census = match asked && !content.input.is_read_once() {
+        true => Some(content.count(app)?),
+        false => None,
     };
     let uuid = match (uuid, &census) {
         (Some(uuid), _) => uuid,
@@ -254,16 +257,25 @@ pub fn fill_fixed(
     if let Some(census) = &plan.census {
         fit::inodes(recipe, census, device.info().bytes())?;
     }
-    let filled = fill(app, device, recipe, plan, moment);
-    filled.map_err(|error| match &plan.census {
-        Some(census) if is_full(&error) => match fit::size(recipe, census, 0.0, 0) {
-            Ok(bytes) => {
-                let bytes = crate::text::size(bytes);
-                error.context(format!("its content needs {bytes}; without --size it fits"))
-            }
-            Err(_) => error,
-        },
-        _ => error,
+    let error = match fill(app, device, recipe, plan, moment) {
+        Err(error) if is_full(&error) => error,
+        other => return other,
+    };
+    let counted;
+    let census = match &plan.census {
+        Some(census) => census,
+        None if plan.content.input.is_read_once() => return Err(error),
+        None => {
+            counted = plan.content.count(app)?;
+            &counted
+        }
+    };
+    Err(match fit::size(recipe, census, 0.0, 0) {
+        Ok(bytes) => {
+            let bytes = crate::text::size(bytes);
+            error.context(format!("its content needs {bytes}; without --size it fits"))
+        }
+        Err(_) => error,
     })
 }
 

@@ -154,7 +154,7 @@ fn prepare(
                 Some(content) => content,
                 None => Content::empty(),
             };
-            let source = build::plan(app, content, moment, uuid)?;
+            let source = build::plan(app, content, moment, uuid, true)?;
             let least = match (&source.census, part.size) {
                 (Some(census), None) => {
                     let spare = census.sectors_bytes() / 64;

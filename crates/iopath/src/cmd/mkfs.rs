@@ -352,7 +352,9 @@ fn build(
     let moment = Moment::of_environment(app)?;
     let content = Content::parse(app, from, &target.path, fits)?;
     let content = content.context("-d names a source")?;
-    let plan = build::plan(app, content, moment, uuid)?;
+    // On a device what cannot be read is found before anything is written.
+    let counted = fits || !on_file || matches!(recipe.kind, build::recipe::Kind::Ext(_));
+    let plan = build::plan(app, content, moment, uuid, counted)?;
     let mut recipe = recipe.with_uuid(plan.uuid);
     if !on_file {
         let storage = Storage::open(app, target, true)?;
