@@ -28,11 +28,11 @@ use crate::inode::Inode;
 use crate::inode::fast_commit::Change;
 use crate::trans::ext4_jbd2::Handle;
 
+mod above;
 mod behind;
 mod casefold;
 mod crypt;
 mod inline;
-mod parent;
 mod readdir;
 mod target;
 

@@ -14,7 +14,7 @@ use ext4::format::{Geometry, RawSuper, htree};
 use rt::Cx;
 use vfs::{FileSystem, FileType};
 
-mod index;
+mod indexed;
 
 fn read_only() -> MountOptions {
     MountOptions { read_only: true, ..MountOptions::default() }

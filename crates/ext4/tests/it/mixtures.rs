@@ -6,6 +6,7 @@
 //! `encrypt`, `casefold_encrypt` and `guest`. Nor is multi-mount protection: after a power cut a
 //! mount waits for seconds of real time.
 
+use crate::mutate;
 use crate::support::campaign::{self, Plan};
 use crate::support::chaos::Chaos;
 use crate::support::*;
@@ -86,6 +87,14 @@ fn mixtures_are_recovered() {
         let cell = cell(seed);
         let run = Recording { cell, seed, bytes: room(cell, 24 << 20), cache: 2 << 20 };
         trials::anything_goes(run, 60, &campaign::config(seed, 8));
+    }
+}
+
+/// Every other one is left in the middle of its work.
+#[test]
+fn mutated_mixtures_never_break_us() {
+    for (index, cell) in (0u64..).zip(CELLS) {
+        mutate::campaign_on(cell, room(cell, 24 << 20), !index.is_multiple_of(2), seeds(8));
     }
 }
 

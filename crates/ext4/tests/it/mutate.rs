@@ -4,17 +4,18 @@
 
 use crate::support::*;
 use base::{Ino, Rng};
-use cache::{PageCache, PageCacheConfig};
+use cache::PageCacheConfig;
 use device::MemoryDevice;
 use ext4::{Ext4, MountOptions};
 use rt::Cx;
+use std::ops::Range;
 use std::sync::Arc;
 use vfs::{FileSystem, RenameFlags, SetAttr};
 
 /// An image with every structure: directories of all forms, extents of depth one, attributes. It is
 /// left in the middle of work where `dirty`: the journal has to be replayed.
-fn rich_image(cx: &mut Cx, cell: Cell, dirty: bool) -> Arc<MemoryDevice> {
-    let device = cell.fresh(cx, 24 << 20);
+fn rich_image(cx: &mut Cx, cell: Cell, bytes: u64, dirty: bool) -> Arc<MemoryDevice> {
+    let device = cell.fresh(cx, bytes);
     let block = cell.block;
     let (fs, _) = mount(cx, device.clone());
     let dir = mkdir(cx, &*fs, fs.root(), "dir");
@@ -120,22 +121,32 @@ fn used_blocks(device: &MemoryDevice, block: u64) -> Vec<u64> {
     (0..image.len() as u64 / block).filter(used).collect()
 }
 
-fn campaign(cell: Cell, dirty: bool, seeds: std::ops::Range<u64>) {
-    let image = rt::testing::world(|cx| rich_image(cx, cell, dirty));
-    let used = used_blocks(&image, u64::from(cell.block));
+fn campaign(cell: Cell, dirty: bool, seeds: Range<u64>) {
+    campaign_on(cell, 24 << 20, dirty, seeds);
+}
+
+/// On an image of so many bytes.
+pub fn campaign_on(cell: Cell, bytes: u64, dirty: bool, seeds: Range<u64>) {
+    let image = rt::testing::world(|cx| rich_image(cx, cell, bytes, dirty));
+    campaign_of(&format!("{cell:?}, dirty {dirty}"), &image, cell.block.into(), seeds);
+}
+
+/// On copies of an image.
+pub fn campaign_of(name: &str, image: &Arc<MemoryDevice>, block: u64, seeds: Range<u64>) {
+    let used = used_blocks(image, block);
     let (mut refused, mut mounted, mut found) = (0, 0, 0);
     for seed in seeds {
-        let _watchdog = Watchdog::new(format!("{cell:?} seed {seed}"), 100);
+        let _watchdog = Watchdog::new(format!("{name} seed {seed}"), 100);
         let mut rng = Rng::new(seed, 60);
         let device = Arc::new(image.fork());
-        mutate(&device, &mut rng, &used, u64::from(cell.block));
+        mutate(&device, &mut rng, &used, block);
         let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             rt::testing::world(|cx| {
                 let queue = queue(cx, device.clone());
                 let report = ext4::check(cx, &queue, &Default::default());
                 found += u32::from(report.map_or(true, |report| !report.findings.is_empty()));
-                let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(8 << 20));
-                match Ext4::mount(cx, &queue, &pages, MountOptions::default()) {
+                let pages = PageCacheConfig::with_limit((8 << 20).max(1024 * block));
+                match Ext4::mount_alone(cx, &queue, pages, MountOptions::default()) {
                     Ok(fs) => {
                         mounted += 1;
                         exercise(cx, &fs);
@@ -148,10 +159,10 @@ fn campaign(cell: Cell, dirty: bool, seeds: std::ops::Range<u64>) {
                 }
             });
         }));
-        assert!(tried.is_ok(), "{cell:?}, dirty {dirty}: IOPATH_SEED={seed} fails");
+        assert!(tried.is_ok(), "{name}: IOPATH_SEED={seed} fails");
     }
-    println!("{cell:?}: {found} with findings, {mounted} exercised, {refused} refused by name");
-    assert!(found > 0, "the changes are noticed");
+    println!("{name}: {found} with findings, {mounted} exercised, {refused} refused by name");
+    assert!(found > 0 && mounted > 0, "the changes are noticed, and not all are refused");
 }
 
 /// Without checksums the damage is believed, so that every later check is met.

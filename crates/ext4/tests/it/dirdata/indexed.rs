@@ -239,6 +239,19 @@ fn a_directory_that_is_moved_loses_the_data_of_its_parent() {
     }
 }
 
+/// Goal: nothing in such an image makes us panic or wait for ever. Method: as for other images, by
+/// seed, with checksums and without.
+#[test]
+fn mutated_images_with_data_never_break_us() {
+    for features in FEATURES {
+        let (image, dirs, ..) = image_with_data(features);
+        let image = changed_by(&image, |cx, fs| fill(cx, fs, dirs[0], 0..300));
+        let device = Arc::new(MemoryDevice::from_image(&image));
+        let seeds = testkit::campaign::seeds(60);
+        crate::mutate::campaign_of(&format!("dirdata,{features}"), &device, 1024, seeds);
+    }
+}
+
 /// Goal: an index whose root is not where the dots end is read by its leaves, and a new name there
 /// is refused. Method: an index with data behind `..`, as if data took four bytes more.
 #[test]
