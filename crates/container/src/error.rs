@@ -2,6 +2,8 @@
 
 use std::io;
 
+use base::Errno;
+
 /// Why a container, or what it holds, cannot be used. Every message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -87,6 +89,13 @@ pub enum Error {
 pub(crate) struct Subject {
     pub name: String,
     pub format: &'static str,
+}
+
+impl Error {
+    /// A part of the file below cannot be read (`EIO`), as bad sectors of a disk.
+    pub fn is_bad_sector(&self) -> bool {
+        matches!(self, Error::Read { error, .. } if Errno::from_io(error) == Errno::EIO)
+    }
 }
 
 impl Subject {

@@ -38,7 +38,7 @@ pub struct Inside {
 pub fn of_file(app: &App, target: &Target, write: bool) -> Result<Option<Inside>> {
     // A look, without a lock: what the file is decides who opens it, and how.
     let look = FileSource::look(&target.path, None)?;
-    let Some(format) = format_of(app, &look)? else { return Ok(None) };
+    let Some(format) = format_of(app, &look, write)? else { return Ok(None) };
     if write && format == Format::Qcow2 {
         let how = How { format: Some(format), snapshot: app.options.snapshot.clone() };
         let file = Arc::new(FileTarget::open(&target.path)?);
@@ -61,7 +61,7 @@ pub fn of_device(
     write: bool,
 ) -> Result<Option<Inside>> {
     let source = DeviceSource::new(device.clone());
-    let Some(format) = format_of(app, &source)? else { return Ok(None) };
+    let Some(format) = format_of(app, &source, write)? else { return Ok(None) };
     refuse_write(target, format, write)?;
     let is_block = target.path.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
     let none = container::NoFiles;
@@ -92,7 +92,7 @@ pub fn of_url(app: &App, target: &Target, url: &str, write: bool) -> Result<Insi
     for range in ahead::of_disk(&*source)? {
         source.will_read(range);
     }
-    let format = format_of(app, &*source)?.unwrap_or(Format::Raw);
+    let format = format_of(app, &*source, write)?.unwrap_or(Format::Raw);
     let files = network::RemoteFiles::beside(url, &options);
     open(app, target, format, source, &files)
 }
@@ -141,11 +141,25 @@ fn files_of(app: &App, path: &Path) -> HostFiles {
     folders.fold(HostFiles::beside(path), |files, folder| files.and(folder))
 }
 
+/// What was recognised; nothing where it is in bad sectors that would say it, of what is only read.
+///
+/// # Errors
+/// Any other.
+pub fn where_readable<T>(
+    found: Result<Option<T>, container::Error>,
+    write: bool,
+) -> Result<Option<T>, container::Error> {
+    match found {
+        Err(error) if error.is_bad_sector() && !write => Ok(None),
+        found => found,
+    }
+}
+
 /// What the user said, else what the content says; none for raw.
-fn format_of(app: &App, source: &dyn Source) -> Result<Option<Format>> {
+fn format_of(app: &App, source: &dyn Source, write: bool) -> Result<Option<Format>> {
     let format = match app.options.image_format {
         Some(format) => Some(format),
-        None => container::recognise(source)?,
+        None => where_readable(container::recognise(source), write)?,
     };
     let format = format.filter(|&format| format != Format::Raw);
     if let (None, Some(snapshot)) = (format, &app.options.snapshot) {

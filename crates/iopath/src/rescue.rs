@@ -73,7 +73,9 @@ fn behind(target: &Target, device: &Arc<dyn Device>, offset: u64) -> Result<Arc<
 fn lost(app: &App, device: &Arc<dyn Device>, start: u64) -> Result<RangeSet64> {
     let Some(path) = &app.options.map else { return Ok(RangeSet64::new()) };
     let named = || path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(named)?;
+    // A comment in it has ddrescue's command line, with names of any bytes.
+    let text = std::fs::read(path).with_context(named)?;
+    let text = String::from_utf8_lossy(&text);
     let first = start / SECTOR_SIZE;
     let bytes = start + device.info().bytes();
     let whole = map_file::lost(&text, bytes).with_context(named)?;

@@ -165,8 +165,11 @@ impl Storage {
         start: u64,
         write: bool,
     ) -> Result<Storage> {
+        let before = app.rescued.len();
         let device = rescue::through(app, target, device, start)?;
         let opened = volumes::through(app, target, device, write)?;
+        // Whoever looked for volumes has met zeros that are nobody's loss.
+        app.rescued[before..].iter().for_each(|opened| opened.rescued.forget());
         Storage::volume(app, target, opened)
     }
 

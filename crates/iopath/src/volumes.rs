@@ -11,7 +11,7 @@ use container::{DeviceSource, Format, Image, Source, Target as Bytes};
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::inside;
+use crate::inside::{self, where_readable};
 use crate::storage::Storage;
 use crate::target::{Layer, Target};
 
@@ -102,7 +102,7 @@ pub fn through(
     }
     while opened.volumes.len() < DEPTH_MAX {
         let source = Arc::new(DeviceSource::new(opened.device.clone()));
-        let found = volume::recognise(&*source);
+        let found = where_readable(volume::recognise(&*source), write);
         let advice = "`--image-format raw` takes the target as it is";
         let image = match found.context(advice)? {
             None => break,

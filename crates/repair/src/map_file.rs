@@ -25,12 +25,15 @@ impl fmt::Display for MapError {
 
 impl std::error::Error for MapError {}
 
-/// A position or a size: decimal, or hexadecimal behind `0x`.
+/// A position or a size as C writes it: decimal, hexadecimal behind `0x`, octal behind `0`.
 fn number(word: Option<&str>, line: usize, what: &str) -> Result<u64, MapError> {
     let word = word.unwrap_or_default();
-    let parsed = match word.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => word.parse(),
+    let hexadecimal = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X"));
+    let octal = word.strip_prefix('0').filter(|digits| !digits.is_empty());
+    let parsed = match (hexadecimal, octal) {
+        (Some(digits), _) => u64::from_str_radix(digits, 16),
+        (None, Some(digits)) => u64::from_str_radix(digits, 8),
+        (None, None) => word.parse(),
     };
     parsed.map_err(|_| MapError { line, what: format!("the {what} is no number: `{word}`") })
 }
@@ -105,6 +108,8 @@ mod tests {
         assert_eq!(runs(MAP, 0x5000).unwrap(), [8..9, 16..40]);
         let part = "0 ?\n0 100 +\n100 412 -\n512 512 +\n";
         assert_eq!(lost(part, 1024).unwrap().len(), 1);
+        let octal = "0 ?\n0 02000 +\n02000 01000 -\n0X600 010000 +\n";
+        assert_eq!(runs(octal, 0x1600).unwrap(), [2..3]);
     }
 
     #[test]
@@ -114,6 +119,7 @@ mod tests {
             ("hello world\n", 1, "`hello`"),
             ("0 ?\n", 0, "names no part"),
             ("0 ?\n0 zz +\n", 2, "`zz`"),
+            ("0 ?\n0 0189 +\n", 2, "`0189`"),
             ("0 ?\n0 512 x\n", 2, "`x`"),
             ("0 ?\n0 512 +\n# more\n0 512 -\n", 4, "do not follow"),
             ("0 ?\n8 0xffffffffffffffff +\n", 2, "do not follow"),

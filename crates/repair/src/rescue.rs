@@ -66,6 +66,11 @@ impl Rescued {
         &self.device
     }
 
+    /// From now on only what is read then counts as met.
+    pub fn forget(&self) {
+        self.holes.forget();
+    }
+
     /// What was read since, and is not there: sectors.
     pub fn met(&self) -> RangeSet64 {
         let mut met = self.holes.met();

@@ -59,7 +59,7 @@ pub enum State {
 #[derive(Debug, thiserror::Error)]
 pub enum UndoError {
     /// The file system of the undo file failed, or has no room.
-    #[error("the undo file: {0}")]
+    #[error("the undo file")]
     Io(#[from] io::Error),
     /// The image's device failed.
     #[error(transparent)]
@@ -188,6 +188,10 @@ impl UndoFile {
         let mut reader = io::BufReader::new(&file);
         let mut header = [0; HEADER];
         reader.read_exact(&mut header).map_err(|_| UndoError::Damaged("it is too short"))?;
+        if header.iter().all(|&byte| byte == 0) {
+            let why = "it was cut while it was made, before anything was changed";
+            return Err(UndoError::Damaged(why));
+        }
         if header[..8] != *MAGIC {
             return Err(UndoError::Damaged("its first bytes are not IOPUNDO1"));
         }

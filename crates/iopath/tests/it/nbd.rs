@@ -220,3 +220,50 @@ fn broken_servers_are_told() {
     let server = Server::other(broken, &socket);
     refused(&server.url, "input/output error");
 }
+
+/// Goal: a disk whose first sectors, or last ones, cannot be read is found by `scan` and read with
+/// `--rescue`; nothing but these is lost. Without it the error names the place.
+#[test]
+fn a_disk_with_bad_sectors_at_either_end_is_rescued() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("disk.img");
+    let run = |args: &[&dyn AsRef<OsStr>]| {
+        let output = iopath(args).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), error)
+    };
+    let made = run(&[&"mkfs", &"-q", &"-t", &"ext4", &"-b", &"4096", &"--size", &"64M", &image]);
+    assert_eq!(made.0, Some(0), "{made:?}");
+    std::fs::write(dir.path().join("one"), "content").unwrap();
+    let inside = format!("{}:/", image.display());
+    assert_eq!(run(&[&"cp", &dir.path().join("one"), &inside]).0, Some(0));
+    let size = 64 << 20;
+    for (number, (start, len)) in [(0, 512), (size - 65536, 65536)].into_iter().enumerate() {
+        let map = dir.path().join("map");
+        let end: u64 = start + len;
+        let mut text = format!("0 +\n{start:#x} {len:#x} -\n");
+        if start > 0 {
+            text = text.replace("0 +\n", &format!("0 +\n0 {start:#x} +\n"));
+        }
+        if end < size {
+            text += &format!("{end:#x} {:#x} +\n", size - end);
+        }
+        std::fs::write(&map, text).unwrap();
+        let socket = dir.path().join(format!("bad{number}.sock"));
+        let mut command = Command::new("nbdkit");
+        command.args(["-f", "-r", "--filter=ddrescue", "-U"]).arg(&socket).arg("file").arg(&image);
+        command.arg(format!("ddrescue-mapfile={}", map.display()));
+        let server = Server::other(command, &socket);
+        let (code, _, error) = run(&[&"ls", &format!("{}:/", server.url)]);
+        let readable = start > 0;
+        assert_eq!(code, Some(i32::from(!readable)), "{error}");
+        assert!(readable || error.contains("nput/output error"), "{error}");
+        let (_, out, error) = run(&[&"--rescue", &"cat", &format!("{}:/one", server.url)]);
+        assert_eq!(out, "content", "{start}: {error}");
+        let (_, out, error) = run(&[&"--rescue", &"ls", &format!("{}:/", server.url)]);
+        assert_eq!(out, "lost+found\none\n", "{start}: {error}");
+        let (_, out, error) = run(&[&"scan", &server.url]);
+        assert!(out.contains(" ext ") && out.contains("64.0 MiB"), "{start}: {out}{error}");
+        server.end();
+    }
+}
