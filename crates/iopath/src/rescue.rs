@@ -48,6 +48,11 @@ pub fn through(
     let rescued = Rescued::new(app.cx, &device, &lost, format);
     progress.finish();
     let rescued = Arc::new(rescued.with_context(|| target.to_string())?);
+    if let (Some(_), Err(error @ (RepairError::NoSuperblock | RepairError::NotThere(_)))) =
+        (format, &rescued.plan)
+    {
+        bail!("{target}: --rescue-type or --superblock: {error}");
+    }
     introduce(app, target, &rescued);
     device = rescued.device().clone();
     app.rescued.push(Opened { target: target.clone(), rescued });

@@ -66,6 +66,9 @@ pub enum RepairError {
     /// Neither the superblock nor a copy of it can be read.
     #[error("no superblock of ext2, ext3, ext4 or XFS was found, nor a copy of one")]
     NoSuperblock,
+    /// The superblock does not lie where somebody said.
+    #[error("{0}")]
+    NotThere(String),
     /// Repair does not know a feature that is set.
     #[error("{0}: such a file system cannot be repaired yet")]
     Feature(String),

@@ -341,7 +341,11 @@ fn start_of_log(
     match recovery::starts_whole(cx, records, geometry) {
         Ok(true) => (),
         Err(XfsError::Device(error) | XfsError::Log(LogError::Device(error))) => return Err(error),
-        _ => findings.add(Rule::LogStart, At::Log(0), "is of no cycle that follows on the last"),
+        _ => findings.add(
+            Rule::LogStart,
+            At::Log(0),
+            "is of no cycle that follows on the last, or zeroed",
+        ),
     }
     Ok(())
 }

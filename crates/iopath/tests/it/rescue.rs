@@ -50,6 +50,10 @@ fn an_image_without_its_start_is_read_and_not_changed() {
     }
     let refused = run(place, "mkfs -F --rescue -t ext4 --size 8M disk.img", 1).1;
     assert!(refused.contains("--rescue only reads"), "{refused}");
+    for word in ["--rescue-type xfs", "--superblock 4194304"] {
+        let refused = run(place, &format!("ls --rescue {word} disk.img:/"), 1).1;
+        assert!(refused.contains("no superblock of"), "{refused}");
+    }
     assert!(std::fs::read(place.join("disk.img")).expect("the image") == image, "it was changed");
 }
 

@@ -299,11 +299,11 @@ fn is_power(group: u32) -> bool {
 fn at(view: &mut View<'_>, place: u64) -> Result<Choice, RepairError> {
     let end = view.blocks() * view.block_size() as u64;
     if place.checked_add(SUPER_SIZE as u64).is_none_or(|last| last > end) {
-        return Err(RepairError::Hopeless(format!("no superblock of ext lies at byte {place}")));
+        return Err(RepairError::NotThere(format!("no superblock of ext lies at byte {place}")));
     }
     let copy = view.read_bytes(place, SUPER_SIZE)?;
     parse(&copy).map_err(|kind| {
-        RepairError::Hopeless(format!("no superblock of ext lies at byte {place}: {kind}"))
+        RepairError::NotThere(format!("no superblock of ext lies at byte {place}: {kind}"))
     })?;
     let primary = view.read_bytes(SUPER_OFFSET, SUPER_SIZE)?;
     let detail = "another one is wanted".to_string();

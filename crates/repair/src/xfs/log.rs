@@ -82,6 +82,14 @@ impl Fs<'_> {
         self.settle_super_lsn()?;
         let (overlay, queue) = self.view.overlay()?;
         let geometry = LogGeometry::of(&self.g);
+        let found = recovery::find(self.view.cx(), &queue, geometry);
+        if self.is_nothing(&found, &queue)? {
+            let loss = "changes that it held, if any";
+            self.note(lossy(Rule::LogStart, At::Log(0), "is zeroed", "make the log empty", loss));
+            self.log_emptied = true;
+            self.empty_log(1);
+            return Ok(());
+        }
         let restored = self.restore_records(&queue)?;
         let found = recovery::find(self.view.cx(), &queue, geometry).map_err(hopeless)?;
         if let Some(damaged) = found.damaged.filter(|_| all) {
@@ -104,6 +112,20 @@ impl Fs<'_> {
         Ok(())
     }
 
+    /// All of a log is zeroed: there is no more to be had of it, whatever the superblock says.
+    fn is_nothing(
+        &mut self,
+        found: &Result<FoundHead, XfsError>,
+        queue: &Arc<Queue>,
+    ) -> Result<bool, RepairError> {
+        let none = match found {
+            Ok(found) => found.head.head.block == 0,
+            Err(error) => matches!(error, XfsError::Log(LogError::Ahead { .. })),
+        };
+        let geometry = LogGeometry::of(&self.g);
+        Ok(none && recovery::is_zeroed(self.view.cx(), queue, geometry).map_err(hopeless)?)
+    }
+
     /// A log with a damaged part is made empty, once what could be was replayed.
     fn renew_if_damaged(&mut self, found: &FoundHead, whole: bool) {
         let empty = "make the log empty";
@@ -118,10 +140,7 @@ impl Fs<'_> {
         }
         if !whole {
             let (rule, at) = (Rule::LogStart, At::Log(0));
-            self.note(match found.head.previous > 0 {
-                true => safe(rule, at, "is damaged; the log holds nothing", empty),
-                false => lossy(rule, at, "is zeroed", empty, "changes that it held, if any"),
-            });
+            self.note(safe(rule, at, "is damaged; the log holds nothing", empty));
         }
         if !whole || found.damaged.is_some() || found.hole.is_some() {
             self.log_emptied = true;

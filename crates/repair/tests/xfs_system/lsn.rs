@@ -164,3 +164,29 @@ fn an_inode_ahead_of_the_log_keeps_its_changes_after_a_repair() {
     repaired(&image);
     assert_eq!(mode_after_a_cut(&image), 0o4711);
 }
+
+/// The log is zeroed, with the superblock or without it: judged as xfs_repair does, and made empty
+/// behind all metadata. It was called clean, and the kernel refused every directory.
+#[test]
+fn a_zeroed_log_is_made_empty() {
+    for (name, superblock) in [("xfs-4k", true), ("xfs-4k", false), ("xfs-parent-1k", false)] {
+        let base = kind(name).image();
+        let before = manifest(&base).expect("sound");
+        let g = geometry(&base.snapshot()).expect("sound");
+        let image = Arc::new(base.fork());
+        let log = vec![0; (g.log_blocks * g.block_size) as usize];
+        image.write_at(g.sector(g.log_start).bytes(), &log);
+        if !superblock {
+            image.write_at(0, &[0; 512]);
+        }
+        assert!(judged_sound(&image).is_err(), "{name}");
+        let plan = repaired(&image);
+        assert!(plan.findings.iter().any(|found| found.rule == "log-start"), "{name}");
+        assert_eq!(manifest(&image).as_ref(), Some(&before), "{name}");
+        if name == "xfs-4k" {
+            let file = testkit::image::write_device(&image);
+            let kernel = testkit::judge::kernel_manifest(file.path(), "xfs");
+            assert_eq!(kernel.len(), before.len());
+        }
+    }
+}

@@ -48,7 +48,7 @@ use crate::trans::intent::Work;
 
 pub use damage::{Change, Damaged, restore_records};
 pub(crate) use head::is_clean;
-pub use head::{FoundHead, HOLE, find, starts_whole};
+pub use head::{FoundHead, HOLE, find, is_zeroed, starts_whole};
 pub use intent::Unfinished;
 pub use report::RecoveryReport;
 

@@ -169,9 +169,9 @@ pub(crate) fn is_clean(
     }
 }
 
-/// Was the first block written in the cycle of the last one, or in the one behind it; and if it
-/// was never written, were those behind it not, either? A log where it was not may still have an
-/// end, but xfs_repair takes it for none. May park.
+/// Was the first block written in the cycle of the last one, or in the one behind it; and was it
+/// ever written? In version 4 it may not be, if those behind it were not, either. A log where it
+/// was not may still have an end, but xfs_repair takes it for none. May park.
 ///
 /// # Errors
 /// The device failed.
@@ -179,10 +179,21 @@ pub fn starts_whole(cx: &mut Cx, queue: &Arc<Queue>, geometry: LogGeometry) -> R
     let mut ring = Ring { queue: queue.clone(), geometry };
     let (first, last) = (ring.cycle(cx, 0)?, ring.cycle(cx, geometry.blocks - 1)?);
     if first == 0 && last == 0 {
-        let page = ring.blocks(cx, 0, CHUNK.min(geometry.blocks))?;
-        return Ok(page.chunks_exact(LOG_BLOCK).all(|block| cycle_of(block) == 0));
+        return Ok(geometry.v4 && is_zeroed(cx, queue, geometry)?);
     }
     Ok(first == last || first.checked_sub(1) == Some(last))
+}
+
+/// Nothing was written to the log, or all of it is gone: its first blocks, and the last one. May
+/// park.
+///
+/// # Errors
+/// The device failed.
+pub fn is_zeroed(cx: &mut Cx, queue: &Arc<Queue>, geometry: LogGeometry) -> Result<bool> {
+    let mut ring = Ring { queue: queue.clone(), geometry };
+    let page = ring.blocks(cx, 0, CHUNK.min(geometry.blocks))?;
+    let start = page.chunks_exact(LOG_BLOCK).all(|block| cycle_of(block) == 0);
+    Ok(start && ring.cycle(cx, geometry.blocks - 1)? == 0)
 }
 
 /// The tail must lie before the record that names it (or be that record) within one turn.
