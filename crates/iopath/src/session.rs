@@ -175,6 +175,14 @@ pub fn mount_ext_with(
         bail!("{}: mount options `rtdev` and `logdev` are for xfs", storage.target);
     }
     options.journal = journal_beside(app, write)?;
+    if repair::undo::unfinished(app.cx, &storage.queue)?.is_some() {
+        let what = format!("{}: a repair, resize or tune was cut", storage.target);
+        let hint = "run it again, or take it back with iopath undo";
+        match write {
+            true => bail!("{what}; {hint} before anything else is written"),
+            false => app.out.note(format!("{what}: this is what it left; {hint}")),
+        }
+    }
     let fs = mounting(app, storage, write).ext(app.cx, &storage.queue, options);
     let target = &storage.target;
     fs.map_err(|error| match error {

@@ -109,7 +109,7 @@ mod tests {
         let part = "0 ?\n0 100 +\n100 412 -\n512 512 +\n";
         assert_eq!(lost(part, 1024).unwrap().len(), 1);
         let octal = "0 ?\n0 02000 +\n02000 01000 -\n0X600 010000 +\n";
-        assert_eq!(runs(octal, 0x1600).unwrap(), [2..3]);
+        assert_eq!(runs(octal, 0x1800).unwrap(), [2..3, 11..12]);
     }
 
     #[test]

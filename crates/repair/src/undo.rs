@@ -416,6 +416,8 @@ pub fn unfinished(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Option<String>, Dev
     }
     let raw = RawSuper::read(&page[1024..]).expect("1024 bytes");
     let text = String::from_utf8_lossy(&raw.s_last_error_func);
-    Ok(of(&text)
-        .filter(|id| id.len() == 16 && raw.s_magic.get() == ext4::format::super_block::MAGIC))
+    // Whoever has checked the file system since has taken the error back, and may leave the text.
+    let is_set = raw.s_magic.get() == ext4::format::super_block::MAGIC
+        && raw.s_state.get() & ext4::format::super_block::STATE_ERROR != 0;
+    Ok(of(&text).filter(|id| id.len() == 16 && is_set))
 }

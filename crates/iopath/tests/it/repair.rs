@@ -288,3 +288,26 @@ fn what_others_use_and_what_is_read_only_is_not_changed() {
 fn not_undo(entry: std::io::Result<std::fs::DirEntry>) -> bool {
     !entry.expect("a name").file_name().to_string_lossy().contains("undo")
 }
+
+/// Goal: what a cut repair of ext left is not written to: the undo file would fit no more. Reading
+/// says so. Method: the mark of a cut in the superblock; whoever takes the error back takes that.
+#[test]
+fn what_a_cut_repair_left_is_not_written_to() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    ok(place, "mkfs -q -t ext4 -O ^metadata_csum -b 1024 --size 24M disk.img");
+    std::fs::write(place.join("file"), "content").expect("a file");
+    let path = place.join("disk.img");
+    let mut image = std::fs::read(&path).expect("the image");
+    let [state, text] = [1024 + 0x3a, 1024 + 0x1e0];
+    image[state] |= 2;
+    image[text..text + 30].copy_from_slice(b"iopath repair 0123456789abcdef");
+    std::fs::write(&path, &image).expect("the image");
+    let refused = run(place, "cp file disk.img:/", 1);
+    assert!(refused.contains("a repair, resize or tune was cut; run it again"), "{refused}");
+    assert!(std::fs::read(&path).expect("the image") == image, "it was changed");
+    let listed = run(place, "ls disk.img:/", 0);
+    assert!(listed.contains("lost+found") && listed.contains("this is what it left"), "{listed}");
+    testkit::judge::run("e2fsck", &[&"-fy", &path]);
+    ok(place, "cp file disk.img:/");
+}
