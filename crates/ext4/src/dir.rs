@@ -124,7 +124,7 @@ pub(crate) struct Dir<'a> {
 fn insert(data: &mut [u8], layout: DirLayout, room: u32, key: &Key, target: Target) {
     let at = dir::insert(data, layout, room, target.ino, target.dir_type, key.name());
     if let Some(behind) = key.behind() {
-        behind.put(data, at);
+        behind.set_behind(data, at);
     }
     if let Some((hash, _)) = key.fold().and_then(|fold| fold.secret) {
         dir::set_hash(data, at, hash);

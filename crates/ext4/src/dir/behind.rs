@@ -48,7 +48,7 @@ impl Dir<'_> {
     ) -> Result<(), Errno> {
         match &place.place {
             Place::Block(buffer) if !kept.is_empty() => {
-                let put = |data: &mut [u8]| Behind::of(kept).put(data, place.found.offset);
+                let put = |data: &mut [u8]| Behind::of(kept).set_behind(data, place.found.offset);
                 self.change(cx, handle, buffer, put).map(|_| ())
             }
             _ => Ok(()),

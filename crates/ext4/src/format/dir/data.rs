@@ -108,7 +108,7 @@ impl<'a> Behind<'a> {
 
     /// Puts it behind the name of the entry at `offset`, which has none. Answers false, with
     /// nothing changed, where the entry has no room for it.
-    pub fn put(&self, block: &mut [u8], offset: u32) -> bool {
+    pub fn set_behind(&self, block: &mut [u8], offset: u32) -> bool {
         if self.is_empty() {
             return true;
         }
