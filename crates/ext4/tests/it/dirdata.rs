@@ -95,7 +95,9 @@ fn names(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino) -> Listing {
 /// are.
 fn image(features: &str) -> (Vec<u8>, Vec<(Ino, Listing)>) {
     let file = tempfile::NamedTempFile::new().expect("a file");
-    let args = ["-t", "ext4", "-b", "1024", "-O", features];
+    // The leaf of a name follows from the seed.
+    let seed = "hash_seed=11223344-5566-4788-89aa-0123456789ab";
+    let args = ["-t", "ext4", "-b", "1024", "-E", seed, "-O", features];
     testkit::judge::mke2fs(file.path(), 16 << 20, &args);
     let device = Arc::new(testkit::image::load(file.path()));
     let trees = rt::testing::world(|cx| {
