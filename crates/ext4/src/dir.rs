@@ -166,11 +166,9 @@ impl<'a> Dir<'a> {
         let encoding = if casefold { fs.sb.geometry.encoding } else { None };
         let names = fs.sb.geometry.names_of(Names::of(inode.crypt().is_some(), encoding.is_some()));
         let layout = DirLayout { names, ..fs.sb.geometry.dir_layout() };
-        let mut dir = Dir { fs, inode, layout, blocks, indexed, inline, encoding };
-        if indexed && names == Names::Data {
-            dir.indexed = dir.knows_root(cx);
-        }
-        Ok(dir)
+        let indexed =
+            indexed && (names != Names::Data || behind::knows_root(fs, cx, inode, layout));
+        Ok(Dir { fs, inode, layout, blocks, indexed, inline, encoding })
     }
 
     fn seed(&self, cx: &Cx) -> InodeSeed {

@@ -1,25 +1,29 @@
 //! Data behind names (`dirdata`), as names change.
 
+use std::sync::Arc;
+
 use base::Errno;
 use rt::Cx;
 
 use super::{Dir, EntryPlace, Place};
+use crate::Ext4;
 use crate::format::InodeFlags;
-use crate::format::dir::{self, Behind, Names};
+use crate::format::dir::{self, Behind, DirLayout, Names};
 use crate::format::htree;
+use crate::inode::Inode;
 use crate::trans::ext4_jbd2::Handle;
 
-impl Dir<'_> {
-    /// Is the root of its index where it is looked for? One that cannot be read is damage, which is
-    /// found where it is used.
-    #[cold]
-    pub(super) fn knows_root(&self, cx: &mut Cx) -> bool {
-        match self.fs.inodes.bmap(self.inode).bread(cx, 0) {
-            Ok(Some(root)) => root.with(|data| htree::is_known_root(data, self.layout)),
-            _ => true,
-        }
+/// Is the root of an index where it is looked for? One that cannot be read is damage, which is
+/// found where it is used.
+#[cold]
+pub(super) fn knows_root(fs: &Ext4, cx: &mut Cx, inode: &Arc<Inode>, layout: DirLayout) -> bool {
+    match fs.inodes.bmap(inode).bread(cx, 0) {
+        Ok(Some(root)) => root.with(|data| htree::is_known_root(data, layout)),
+        _ => true,
     }
+}
 
+impl Dir<'_> {
     /// Whether it has an index whose root is not known: its names may go, but a new one must stand
     /// where the index leads to.
     pub(super) fn is_closed_index(&self, cx: &Cx) -> bool {

@@ -497,7 +497,9 @@ pub fn pack<'a>(block: &mut [u8], layout: DirLayout, list: impl Iterator<Item = 
         let len = entry.need(layout);
         assert!(at + len <= end, "the packed entries fit into one block");
         put(block, layout, at, len, entry.ino, entry.file_type, entry.name);
-        entry.behind.set_behind(block, at as u32);
+        if layout.names == Names::Data {
+            entry.behind.set_behind(block, at as u32);
+        }
         if layout.names == Names::Hashed {
             set_hash(block, at as u32, entry.hash);
         }

@@ -45,29 +45,38 @@ pub struct RootInfo {
 }
 
 /// Where a root has its second entry, `..`, and its pairs: behind eight bytes of information that
-/// follow what lies behind `..`. `None` where the first two entries have no place for a root behind
-/// them.
-fn root_places(block: &[u8], names: Names) -> Option<(usize, usize)> {
+/// follow what lies behind `..`.
+#[derive(Clone, Copy)]
+struct RootPlaces {
+    second: usize,
+    array: usize,
+}
+
+/// Those of a root without data behind `.` and `..`.
+const ROOT_PLACES: RootPlaces = RootPlaces { second: 12, array: ROOT_ARRAY };
+
+/// The places of a root. `None` where the first two entries have no place for a root behind them.
+fn root_places(block: &[u8], names: Names) -> Option<RootPlaces> {
     if names != Names::Data {
-        return Some((dir::entry_len(1), ROOT_ARRAY));
+        return Some(ROOT_PLACES);
     }
     let (second, end) = dir::dots_with_data(block)?;
     let array = end + INFO_LEN;
-    (array + ROOT_MIN * PAIR_LEN + TAIL_LEN <= block.len()).then_some((second, array))
+    (array + ROOT_MIN * PAIR_LEN + TAIL_LEN <= block.len()).then_some(RootPlaces { second, array })
 }
 
 /// Where the pairs of a root begin, in a directory with such names.
 #[inline]
 pub fn root_array(block: &[u8], names: Names) -> usize {
     match names {
-        Names::Data => root_places(block, names).map_or(ROOT_ARRAY, |(_, array)| array),
+        Names::Data => root_places(block, names).map_or(ROOT_ARRAY, |places| places.array),
         _ => ROOT_ARRAY,
     }
 }
 
 /// Can the first block of a linear directory become a root? Its `.` and `..` stay where they are.
 pub fn can_be_root(block: &[u8], layout: DirLayout) -> bool {
-    let Some((second, _)) = root_places(block, layout.names) else { return false };
+    let Some(RootPlaces { second, .. }) = root_places(block, layout.names) else { return false };
     let mut entries = dir::entries(block, layout);
     [(0, b".".as_slice()), (second, b"..")].iter().all(|&(offset, name)| {
         let entry = entries.next();
@@ -95,9 +104,22 @@ fn half(block: &[u8], at: usize) -> u16 {
 /// # Errors
 /// What is not as it must be, also hash versions and flags that nothing here understands.
 pub fn parse_root(block: &[u8], names: Names, levels_max: u8) -> Result<RootInfo, CorruptKind> {
-    let Some((second, array)) = root_places(block, names) else {
-        return Err(CorruptKind::HtreeDots { entry: 0 });
-    };
+    if names != Names::Data {
+        // Places that the compiler knows.
+        return parse_root_at(block, names, ROOT_PLACES, levels_max);
+    }
+    let places = root_places(block, names).ok_or(CorruptKind::HtreeDots { entry: 0 })?;
+    parse_root_at(block, names, places, levels_max)
+}
+
+#[inline(always)]
+fn parse_root_at(
+    block: &[u8],
+    names: Names,
+    places: RootPlaces,
+    levels_max: u8,
+) -> Result<RootInfo, CorruptKind> {
+    let RootPlaces { second, array } = places;
     let dot = half(block, 4) as usize == second && block[6] == 1 && block[8] == b'.';
     if !dot {
         return Err(CorruptKind::HtreeDots { entry: 0 });
@@ -169,6 +191,7 @@ pub fn check(
 }
 
 /// Is the entry at `at` a `..` that reaches the block's end, behind the tail of a linear block?
+#[inline(always)]
 fn is_last_dot_dot(block: &[u8], at: usize) -> bool {
     let reaches = half(block, at + 4) as usize + at == block.len();
     reaches && block[at + 6] == 2 && block[at + 8..at + 10] == *b".."
@@ -177,7 +200,7 @@ fn is_last_dot_dot(block: &[u8], at: usize) -> bool {
 /// Does the block look like a root of a directory with such names: a `..` to its end, and the
 /// root's information behind it?
 pub fn is_root(block: &[u8], names: Names) -> bool {
-    let Some((second, array)) = root_places(block, names) else { return false };
+    let Some(RootPlaces { second, array }) = root_places(block, names) else { return false };
     let info = array - INFO_LEN;
     is_last_dot_dot(block, second)
         && word(block, info) == 0
@@ -285,7 +308,7 @@ pub fn insert_pair(block: &mut [u8], array: usize, index: u16, hash: u32, child:
 /// If it cannot be a root, by [`can_be_root`].
 pub fn init_root(block: &mut [u8], layout: DirLayout, hash_version: u8, leaf: u32) {
     let size = block.len();
-    let (second, array) = root_places(block, layout.names).expect("it was asked for");
+    let RootPlaces { second, array } = root_places(block, layout.names).expect("it was asked for");
     block[second + 4..second + 6].copy_from_slice(&((size - second) as u16).to_le_bytes());
     block[array - INFO_LEN..].fill(0);
     block[array - 4] = hash_version;
@@ -296,7 +319,9 @@ pub fn init_root(block: &mut [u8], layout: DirLayout, hash_version: u8, leaf: u3
 /// Makes `..` of a root name another directory. What lay behind it was the old one's: it goes, and
 /// the root moves up.
 pub fn set_root_parent(block: &mut [u8], layout: DirLayout, parent: u32, directory_type: u8) {
-    let Some((second, old)) = root_places(block, layout.names) else { return };
+    let Some(RootPlaces { second, array: old }) = root_places(block, layout.names) else {
+        return;
+    };
     let node = Node::new(block, old);
     let end = old + PAIR_LEN * usize::from(node.count().min(limit(layout, old)));
     dir::set_target(block, layout, second as u32, parent, directory_type);
@@ -405,7 +430,8 @@ pub fn split_leaf(
     high: &mut [u8],
     mut hash: impl FnMut(&Entry) -> u32,
 ) -> Result<u32, CorruptKind> {
-    let used: Vec<Entry> = dir::entries(leaf, layout).filter(|entry| entry.ino != 0).collect();
+    let mut used: Vec<Entry> = Vec::with_capacity(leaf.len() / dir::entry_len(1));
+    used.extend(dir::entries(leaf, layout).filter(|entry| entry.ino != 0));
     if used.len() < 2 {
         return Err(CorruptKind::HtreeCount { found: used.len() as u16, limit: 2 });
     }

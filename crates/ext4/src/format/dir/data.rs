@@ -142,7 +142,10 @@ impl Entry<'_> {
     /// The bytes that it needs, with what lies behind its name.
     #[inline]
     pub fn need(&self, layout: DirLayout) -> usize {
-        layout.need(self.name.len(), self.behind)
+        match layout.names {
+            Names::Data => layout.need(self.name.len(), self.behind),
+            _ => layout.entry_len(self.name.len()),
+        }
     }
 }
 
