@@ -85,6 +85,7 @@ fn owners(app: &mut App, opened: &Opened, runs: &[Range<u64>]) -> Result<Vec<Own
         container: None,
         volumes: Vec::new(),
         closed: None,
+        cut: false.into(),
     };
     let session = session::mount(app, &storage, false)?;
     let mut owners = Vec::new();

@@ -175,7 +175,7 @@ pub fn mount_ext_with(
         bail!("{}: mount options `rtdev` and `logdev` are for xfs", storage.target);
     }
     options.journal = journal_beside(app, write)?;
-    if repair::undo::unfinished(app.cx, &storage.queue)?.is_some() {
+    if storage.is_cut() {
         let what = format!("{}: a repair, resize or tune was cut", storage.target);
         let hint = "run it again, or take it back with iopath undo";
         match write {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
 use block::{Device, Queue, QueueConfig};
@@ -35,6 +36,8 @@ pub struct Storage {
     pub volumes: Vec<Arc<dyn container::Image>>,
     /// A volume that was not opened: there is no key, or no name.
     pub closed: Option<Found>,
+    /// The last look at its start found the mark of a change that was cut.
+    pub cut: AtomicBool,
 }
 
 /// How the global options want devices opened.
@@ -186,7 +189,8 @@ impl Storage {
         if let Some(recorder) = &mut app.recorder {
             recorder.queues.push((target.to_string(), queue.clone()));
         }
-        Ok(Storage { target: target.clone(), queue, container: None, volumes, closed })
+        let (target, cut) = (target.clone(), AtomicBool::new(false));
+        Ok(Storage { target, queue, container: None, volumes, closed, cut })
     }
 
     /// Whether its bytes are not those of the file or device that the target names.
@@ -213,7 +217,14 @@ impl Storage {
     /// # Errors
     /// The device failed.
     pub fn format(&self, app: &mut App) -> Result<Content> {
-        Ok(recognise::recognise(&self.start(app, PROBE)?))
+        let start = self.start(app, PROBE)?;
+        self.cut.store(repair::undo::mark_of(&start).is_some(), Ordering::Relaxed);
+        Ok(recognise::recognise(&start))
+    }
+
+    /// A repair, resize or tune was cut, as the last look at the start has shown.
+    pub fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::Relaxed)
     }
 
     /// Refuses everything but the file systems that are known, by name and with what to do about

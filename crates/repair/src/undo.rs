@@ -409,15 +409,20 @@ pub fn unfinished(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Option<String>, Dev
     if queue.info().bytes() < unit as u64 {
         return Ok(None);
     }
-    let page = queue.read(cx, Sector(0), unit)?;
+    Ok(mark_of(&queue.read(cx, Sector(0), unit)?))
+}
+
+/// The id in the mark that an unfinished repair left in the superblock, in the first 2048 bytes of
+/// a device.
+pub fn mark_of(start: &[u8]) -> Option<String> {
     let of = |text: &str| text.strip_prefix(MARK).map(|id| id.trim_end_matches('\0').to_string());
-    if let Some(text) = xfs_mark::get(&page) {
-        return Ok(of(&text).filter(|id| id.len() == 16));
+    if let Some(text) = xfs_mark::get(start) {
+        return of(&text).filter(|id| id.len() == 16);
     }
-    let raw = RawSuper::read(&page[1024..]).expect("1024 bytes");
+    let raw = RawSuper::read(start.get(1024..2048)?)?;
     let text = String::from_utf8_lossy(&raw.s_last_error_func);
     // Whoever has checked the file system since has taken the error back, and may leave the text.
     let is_set = raw.s_magic.get() == ext4::format::super_block::MAGIC
         && raw.s_state.get() & ext4::format::super_block::STATE_ERROR != 0;
-    Ok(of(&text).filter(|id| id.len() == 16 && is_set))
+    of(&text).filter(|id| id.len() == 16 && is_set)
 }

@@ -99,13 +99,17 @@ impl Recipe {
             Kind::Ext(options) => options.now = Some(now),
             Kind::Xfs(options) => (options.now, options.generation) = (Some(now), Some(SEED)),
         }
-        let uuid = match &self.kind {
-            Kind::Ext(options) => options.uuid,
-            Kind::Xfs(options) => options.uuid,
-        };
-        match uuid {
+        match self.uuid() {
             Some(uuid) => self.with_uuid(uuid),
             None => self,
+        }
+    }
+
+    /// The UUID, where one is asked for.
+    pub fn uuid(&self) -> Option<[u8; 16]> {
+        match &self.kind {
+            Kind::Ext(options) => options.uuid,
+            Kind::Xfs(options) => options.uuid,
         }
     }
 

@@ -344,7 +344,6 @@ fn build(
     // In virtual time a request ends where it begins.
     app.options.engine = EngineArg::Psync;
     let shown = || target.to_string();
-    let uuid = options.uuid(app)?;
     let place = target.path.metadata().ok();
     let is_new = place.as_ref().is_none_or(|meta| meta.is_file());
     let on_file = is_new && target.partition.is_none();
@@ -354,7 +353,7 @@ fn build(
     let content = content.context("-d names a source")?;
     // On a device what cannot be read is found before anything is written.
     let counted = fits || !on_file || matches!(recipe.kind, build::recipe::Kind::Ext(_));
-    let plan = build::plan(app, content, moment, uuid, counted)?;
+    let plan = build::plan(app, content, moment, recipe.uuid(), counted)?;
     let mut recipe = recipe.with_uuid(plan.uuid);
     if !on_file {
         let storage = Storage::open(app, target, true)?;

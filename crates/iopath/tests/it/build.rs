@@ -173,6 +173,12 @@ fn two_builds_are_equal() {
     bench.bash("truncate -s 300000 t/a/zeros; touch -d '2001-02-03 04:05:06.5' t/a/zeros");
     bench.bash("SOURCE_DATE_EPOCH=900000000 iopath mkfs -q -d t d.img");
     assert_ne!(uuid("c.img"), uuid("d.img"));
+    // One that is named is taken, in the words of either tool.
+    let named = "00112233-4455-6677-8899-aabbccddeeff";
+    for words in [format!("ext4 -U {named}"), format!("xfs -m uuid={named}")] {
+        bench.bash(&format!("iopath mkfs -q -F -t {words} -d t d.img"));
+        assert_eq!(uuid("d.img").trim(), named, "{words}");
+    }
     assert!(
         bench.try_bash("SOURCE_DATE_EPOCH=soon iopath mkfs -d t e.img").status.code() == Some(1)
     );
