@@ -123,8 +123,8 @@ pub(crate) struct Dir<'a> {
 /// Puts a name where there is room for it.
 fn insert(data: &mut [u8], layout: DirLayout, room: u32, key: &Key, target: Target) {
     let at = dir::insert(data, layout, room, target.ino, target.dir_type, key.name());
-    if let Some(behind) = key.behind() {
-        behind.set_behind(data, at);
+    if !key.behind().is_empty() {
+        key.behind().set_behind(data, at);
     }
     if let Some((hash, _)) = key.fold().and_then(|fold| fold.secret) {
         dir::set_hash(data, at, hash);
@@ -390,7 +390,7 @@ impl<'a> Dir<'a> {
         cx: &mut Cx,
         name: &[u8],
     ) -> Result<Result<EntryPlace, Slot>, Errno> {
-        self.find_or_slot_on_disk(cx, &self.sought(name)?.key())
+        self.find_or_slot_with(cx, name, &Behind::NONE)
     }
 
     /// As [`Dir::find_or_slot`], with room for this behind the name.
@@ -448,7 +448,7 @@ impl<'a> Dir<'a> {
         name: &[u8],
         target: Target,
     ) -> Result<(), Errno> {
-        self.add_on_disk(cx, handle, slot, &self.sought(name)?.key(), target)
+        self.add_with(cx, handle, slot, name, target, &Behind::NONE)
     }
 
     /// As [`Dir::add`], with this behind the name as far as there is room.

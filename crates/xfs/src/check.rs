@@ -284,8 +284,7 @@ fn begin(
             None => true,
         };
         if clean {
-            start_of_log(cx, records, &geometry, findings)?;
-            let log_end = log_end(cx, records, &geometry);
+            let log_end = start_of_log(cx, records, &geometry, findings)?;
             return Ok(Some(Begun { device: queue.clone(), raw, geometry, log_end }));
         }
         let text = "the log holds changes that are not on the disk: replay it first";
@@ -294,15 +293,15 @@ fn begin(
     }
     match recover_in_memory(cx, queue, &geometry, log) {
         Ok(None) => {
-            start_of_log(cx, records, &geometry, findings)?;
-            let log_end = log_end(cx, records, &geometry);
+            let log_end = start_of_log(cx, records, &geometry, findings)?;
             Ok(Some(Begun { device: queue.clone(), raw, geometry, log_end }))
         }
         Ok(Some((over, replayed))) => {
             findings.add(Rule::LogReplayed, At::Log(0), format!("into memory: {replayed}"));
             start_of_log(cx, records, &geometry, findings)?;
             // What the log announced was carried out, with records of its own.
-            let log_end = log_end(cx, internal.map(|_| &over), &geometry);
+            let inside = internal.map(|_| recovery::find(cx, &over, LogGeometry::of(&geometry)));
+            let log_end = inside.and_then(|found| end_of(&found.ok()?, &geometry));
             let again = read_super(cx, &over, findings)?;
             Ok(again.map(|(raw, geometry)| Begun { device: over, raw, geometry, log_end }))
         }
@@ -326,19 +325,18 @@ fn damaged_record(found: &recovery::FoundHead, findings: &mut Findings) {
     }
 }
 
-/// The first block of the log, if there is one, and what lies behind its end.
+/// The first block of the log, if there is one, and what lies behind its end; where that is.
 fn start_of_log(
     cx: &mut Cx,
     records: Option<&Arc<Queue>>,
     geometry: &Geometry,
     findings: &mut Findings,
-) -> Result<(), DeviceError> {
-    let Some(records) = records else { return Ok(()) };
-    let geometry = LogGeometry::of(geometry);
-    if let Ok(found) = recovery::find(cx, records, geometry) {
-        damaged_record(&found, findings);
-    }
-    match recovery::starts_whole(cx, records, geometry) {
+) -> Result<Option<Lsn>, DeviceError> {
+    let Some(records) = records else { return Ok(None) };
+    let log = LogGeometry::of(geometry);
+    let found = recovery::find(cx, records, log).ok();
+    found.iter().for_each(|found| damaged_record(found, findings));
+    match recovery::starts_whole(cx, records, log) {
         Ok(true) => (),
         Err(XfsError::Device(error) | XfsError::Log(LogError::Device(error))) => return Err(error),
         _ => findings.add(
@@ -347,13 +345,12 @@ fn start_of_log(
             "is of no cycle that follows on the last, or zeroed",
         ),
     }
-    Ok(())
+    Ok(found.and_then(|found| end_of(&found, geometry)))
 }
 
 /// Where a log ends, if metadata says how far it had come.
-fn log_end(cx: &mut Cx, records: Option<&Arc<Queue>>, geometry: &Geometry) -> Option<Lsn> {
-    let records = records.filter(|_| !geometry.v4())?;
-    Some(recovery::find(cx, records, LogGeometry::of(geometry)).ok()?.head.head)
+fn end_of(found: &recovery::FoundHead, geometry: &Geometry) -> Option<Lsn> {
+    (!geometry.v4()).then_some(found.head.head)
 }
 
 /// The roots, and the other inodes that need no name.

@@ -34,7 +34,7 @@ mod shape;
 
 pub use conf::ConfError;
 pub(crate) use content::group_headers;
-pub use log_record::unmount_record;
+pub use log_record::EmptyLog;
 pub use options::{COMPAT, MkfsOptions, OptionError, RootDefaults};
 
 /// Why no file system can be made.

@@ -215,9 +215,11 @@ impl<'f> Sparse<'f> {
         blocks.checked_mul(raw.sb_blocksize.get().into())
     }
 
-    /// Makes the file as large as what it stands for.
-    fn finish(&self, size: u64) -> io::Result<()> {
-        self.file.set_len(size.max(self.end))
+    /// Makes the file as large as what it stands for, and says how large that is.
+    fn finish(&self, size: u64) -> io::Result<u64> {
+        let size = size.max(self.end);
+        self.file.set_len(size)?;
+        Ok(size)
     }
 }
 
@@ -361,11 +363,13 @@ fn restore(app: &mut App, options: &Options) -> Result<ExitCode> {
     let header = stream::read(input, |header| must_be_named(header, &known), &mut counted);
     let (_, bytes) = counted.progress.finish();
     let header = header.with_context(named)?;
-    let data = &restored.0[&Part::Data];
-    let size = data.size_of_xfs(Part::Data).unwrap_or(0).max(data.end);
-    for (&part, sparse) in &restored.0 {
-        let size = data.size_of_xfs(part).unwrap_or(0);
-        sparse.finish(size).with_context(|| to.display().to_string())?;
+    let finish = |part| {
+        let size = restored.0[&Part::Data].size_of_xfs(part).unwrap_or(0);
+        restored.0[&part].finish(size).with_context(|| to.display().to_string())
+    };
+    let size = finish(Part::Data)?;
+    for &(part, _) in &outputs[1..] {
+        finish(part)?;
     }
     drop(restored);
     for (_, output) in outputs {

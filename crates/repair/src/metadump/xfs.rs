@@ -9,12 +9,11 @@ use rt::Cx;
 use xfs::XfsError;
 use xfs::format::ag::{RawAgf, RawAgi, Root};
 use xfs::format::btree::Node;
-use xfs::format::log::LOG_BLOCK;
 use xfs::format::record::InodeChunk;
 use xfs::format::super_block::section;
 use xfs::format::{AgBlock, AgHeader, AgInode, At, Geometry, Kind, RawSuper, verifier};
 use xfs::log::LogError;
-use xfs::mkfs::unmount_record;
+use xfs::mkfs::EmptyLog;
 use xfs::mount::recovery::recover_in_memory;
 
 use super::{Devices, DumpError, DumpOptions, Out, Part, Report, Sink};
@@ -105,19 +104,6 @@ fn damaged(corrupt: xfs::format::Corrupt) -> DumpError {
 fn sum_is_right(kind: Kind, bytes: &[u8]) -> bool {
     verifier::verify_magic(kind, bytes, At::Block(0)).is_ok()
         && verifier::stored_checksum(kind, bytes) == verifier::checksum(kind, bytes)
-}
-
-/// A piece of a log that holds nothing but this record, at its start.
-fn empty_piece(record: &[u8], cycle: u32, at: usize, len: usize) -> Vec<u8> {
-    let mut piece = vec![0; len];
-    for sector in piece.chunks_exact_mut(LOG_BLOCK) {
-        sector[..4].copy_from_slice(&(cycle - 1).to_be_bytes());
-    }
-    if let Some(rest) = record.get(at..) {
-        let len = rest.len().min(len);
-        piece[..len].copy_from_slice(&rest[..len]);
-    }
-    piece
 }
 
 fn refuse<T>(why: impl Into<String>) -> Result<T, DumpError> {
@@ -337,12 +323,12 @@ impl Dump<'_> {
         };
         let bytes = u64::from(self.g.log_blocks) * block;
         let cycle = self.newest_cycle.saturating_add(1);
-        let record = unmount_record(self.g.uuid, self.g.log_sunit, cycle);
+        let empty = EmptyLog::new(self.g.uuid, self.g.log_sunit, cycle);
         let mut done = 0;
         while done < bytes {
             let len = LOG_PIECE.min(bytes - done) as usize;
             let piece = match (self.out.keeps_names(), &device) {
-                (false, _) => empty_piece(&record, cycle, done as usize, len),
+                (false, _) => empty.piece(done as usize, len),
                 (true, None) => self.view.read_bytes(first + done, len)?,
                 (true, Some(device)) => {
                     device.0.read(self.view.cx(), Sector(done / 512), len)?.to_vec()

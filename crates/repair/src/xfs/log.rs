@@ -6,10 +6,10 @@ use block::{DeviceError, Queue};
 use xfs::Rule;
 use xfs::XfsError;
 use xfs::format::At;
-use xfs::format::log::{LOG_BLOCK, Lsn};
+use xfs::format::log::Lsn;
 use xfs::log::recovery::{self, Change, FoundHead, Recovered, RecoveryContext};
 use xfs::log::{LogError, LogGeometry};
-use xfs::mkfs::unmount_record;
+use xfs::mkfs::EmptyLog;
 
 use super::{Fs, lossy, safe};
 use crate::{RepairError, restore};
@@ -79,10 +79,14 @@ impl Fs<'_> {
 
     /// Replays the log up to its end. A damaged record ends it, unless what lies behind is wanted.
     fn replay(&mut self, all: bool) -> Result<(), RepairError> {
-        self.settle_super_lsn()?;
         let (overlay, queue) = self.view.overlay()?;
         let geometry = LogGeometry::of(&self.g);
-        let found = recovery::find(self.view.cx(), &queue, geometry);
+        let mut found = recovery::find(self.view.cx(), &queue, geometry);
+        if let Err(XfsError::Log(LogError::Ahead { newest, head })) = found
+            && self.settle_super_lsn(newest, head)?
+        {
+            return self.replay(all);
+        }
         if self.is_nothing(&found, &queue)? {
             let loss = "changes that it held, if any";
             self.note(lossy(Rule::LogStart, At::Log(0), "is zeroed", "make the log empty", loss));
@@ -91,13 +95,20 @@ impl Fs<'_> {
             return Ok(());
         }
         let restored = self.restore_records(&queue)?;
-        let found = recovery::find(self.view.cx(), &queue, geometry).map_err(hopeless)?;
+        if !restored.is_empty() {
+            found = recovery::find(self.view.cx(), &queue, geometry);
+        }
+        let found = found.map_err(hopeless)?;
         if let Some(damaged) = found.damaged.filter(|_| all) {
             return Err(RepairError::Hopeless(damaged.to_string()));
         }
         let whole = recovery::starts_whole(self.view.cx(), &queue, geometry).map_err(hopeless)?;
+        self.log_end = found.head.head;
         if !found.clean {
             let report = xfs::recover(self.view.cx(), &queue).map_err(hopeless)?;
+            // What the log announced was carried out, with records of its own.
+            let now = recovery::find(self.view.cx(), &queue, geometry).map_err(hopeless)?;
+            self.log_end = now.head.head;
             let action = format!("replay: {report}");
             self.note(safe(Rule::LogDirty, At::Log(0), "was not unmounted", &action));
         }
@@ -105,9 +116,6 @@ impl Fs<'_> {
             self.view.absorb(&overlay)?;
             self.note_restored(&restored);
         }
-        // What the log announced was carried out, with records of its own.
-        let now = recovery::find(self.view.cx(), &queue, geometry).map_err(hopeless)?;
-        self.log_end = now.head.head;
         self.renew_if_damaged(&found, whole);
         Ok(())
     }
@@ -194,18 +202,10 @@ impl Fs<'_> {
     }
 
     fn empty_log(&mut self, cycle: u32) {
-        let record = unmount_record(self.g.uuid, self.g.log_sunit, cycle);
+        let log = EmptyLog::new(self.g.uuid, self.g.log_sunit, cycle);
         let (size, first) = (self.g.block_size as usize, self.linear(self.g.log_start));
         for number in 0..u64::from(self.g.log_blocks) {
-            let mut block = vec![0; size];
-            for sector in block.chunks_exact_mut(LOG_BLOCK) {
-                sector[..4].copy_from_slice(&(cycle - 1).to_be_bytes());
-            }
-            if let Some(rest) = record.get(number as usize * size..) {
-                let len = rest.len().min(size);
-                block[..len].copy_from_slice(&rest[..len]);
-            }
-            self.view.write(first + number, &block);
+            self.view.write(first + number, &log.piece(number as usize * size, size));
         }
     }
 }

@@ -6,11 +6,9 @@
 use base::{FsBlock, Ino, Sector};
 use block::DeviceError;
 use xfs::Rule;
-use xfs::XfsError;
 use xfs::format::inode::RawInode;
 use xfs::format::log::Lsn;
 use xfs::format::{At, Kind, verifier};
-use xfs::log::{LogError, LogGeometry, recovery};
 
 use super::{Fs, safe};
 
@@ -93,22 +91,19 @@ impl Fs<'_> {
         Ok(())
     }
 
-    /// A superblock that is far ahead of the log is put right: the log is what it is.
-    pub fn settle_super_lsn(&mut self) -> Result<(), DeviceError> {
-        let (_, queue) = self.view.overlay()?;
-        let found = recovery::find(self.view.cx(), &queue, LogGeometry::of(&self.g));
-        let Err(XfsError::Log(LogError::Ahead { newest, head })) = found else { return Ok(()) };
+    /// A superblock that is far ahead of the log is put right: the log is what it is. Whether it
+    /// was.
+    pub fn settle_super_lsn(&mut self, newest: Lsn, head: Lsn) -> Result<bool, DeviceError> {
         self.log_end = head;
         if !self.is_far(newest) {
-            return Ok(());
+            return Ok(false);
         }
         self.newest_cycle = head.cycle;
         self.raw.sb_lsn.set(OLD);
         self.g.lsn = OLD;
         self.write_super()?;
-        let detail = format!("was written behind record {newest} of the log, which ends at {head}");
-        self.note(safe(Rule::LogBehind, At::Super(0), detail, "say that it is older"));
-        Ok(())
+        self.note_old(At::Super(0), newest);
+        Ok(true)
     }
 
     fn make_old(&mut self, piece: Ahead) -> Result<(), DeviceError> {
@@ -132,9 +127,13 @@ impl Fs<'_> {
                 self.put_slot(ino, &mut slot)?;
             }
         }
-        let detail =
-            format!("was written behind record {lsn} of the log, which ends at {}", self.log_end);
-        self.note(safe(Rule::LogBehind, at, detail, "say that it is older"));
+        self.note_old(at, lsn);
         Ok(())
+    }
+
+    fn note_old(&mut self, at: At, lsn: Lsn) {
+        let end = self.log_end;
+        let detail = format!("was written behind record {lsn} of the log, which ends at {end}");
+        self.note(safe(Rule::LogBehind, at, detail, "say that it is older"));
     }
 }

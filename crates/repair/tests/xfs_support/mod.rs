@@ -16,6 +16,8 @@ use vfs::quota::{self, Account, Limits, Quota};
 use xfs::format::inode::MAGIC;
 use xfs::format::log::Lsn;
 use xfs::format::{AgHeader, At, Geometry, Kind as Block, verifier};
+use xfs::log::LogGeometry;
+use xfs::log::recovery::{self, FoundHead};
 use xfs::{MkfsOptions, MountOptions, QuotaMode, Xfs};
 
 use crate::support::{Blows, blocks_read, directories, other_nodes, queue, sparse_files, write};
@@ -285,6 +287,15 @@ pub fn geometry(image: &[u8]) -> Option<Geometry> {
     Geometry::parse(&image[..4096], At::Super(0)).ok()
 }
 
+/// Where the log of an image ends.
+pub fn log_head(image: &MemoryDevice) -> FoundHead {
+    let g = geometry(&image.snapshot()).expect("sound");
+    rt::testing::world(|cx| {
+        let queue = queue(cx, Arc::new(image.fork()));
+        recovery::find(cx, &queue, LogGeometry::of(&g)).expect("an end")
+    })
+}
+
 /// The blocks that hold metadata: those that a check reads, unless they are empty or of the log.
 pub fn metadata(device: &Arc<MemoryDevice>) -> Vec<u64> {
     let image = device.snapshot();
@@ -390,10 +401,8 @@ pub fn pieces(device: &Arc<MemoryDevice>, g: &Geometry) -> BTreeMap<u8, Vec<(u64
                 let slots = slots.map(|at| (at, g.inode_size as usize));
                 found.entry(Block::Inode as u8).or_default().extend(slots);
             }
-            Some(kind) if u64::from(g.ag_blocks) * size as u64 != at => {
-                found.entry(kind as u8).or_default().push((at, size));
-            }
-            _ => {}
+            Some(kind) => found.entry(kind as u8).or_default().push((at, size)),
+            None => {}
         }
     }
     found

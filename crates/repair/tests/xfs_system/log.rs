@@ -7,10 +7,9 @@ use repair::{Plan, PlanOptions};
 use testkit::content::{create, mkdir};
 use testkit::manifest::Manifest;
 use vfs::FileSystem;
-use xfs::log::LogGeometry;
-use xfs::log::recovery::{self, FoundHead};
+use xfs::log::recovery::FoundHead;
 
-use crate::xfs_support::{self, geometry, manifest};
+use crate::xfs_support::{self, geometry, log_head, manifest};
 use crate::{apply, kind};
 
 /// Files whose making the log alone knows.
@@ -37,10 +36,7 @@ fn dirty(name: &str) -> (MemoryDevice, FoundHead, u64) {
 fn read(image: &[u8]) -> (MemoryDevice, FoundHead, u64) {
     let g = geometry(image).expect("sound");
     let device = MemoryDevice::from_image(image);
-    let found = rt::testing::world(|cx| {
-        let queue = crate::support::queue(cx, Arc::new(device.fork()));
-        recovery::find(cx, &queue, LogGeometry::of(&g)).expect("an end")
-    });
+    let found = log_head(&device);
     assert!(!found.clean && found.head.head.block > found.head.tail.block + 100, "{found:?}");
     assert_eq!(found.damaged, None);
     (device, found, g.sector(g.log_start).0)
@@ -190,10 +186,7 @@ fn clean() -> (Arc<MemoryDevice>, FoundHead, u64) {
         }
     });
     let g = geometry(&device.snapshot()).expect("sound");
-    let found = rt::testing::world(|cx| {
-        let queue = crate::support::queue(cx, Arc::new(device.fork()));
-        recovery::find(cx, &queue, LogGeometry::of(&g)).expect("an end")
-    });
+    let found = log_head(&device);
     assert!(found.clean && found.head.head.block > 500, "{found:?}");
     (device, found, g.sector(g.log_start).0)
 }
@@ -273,19 +266,13 @@ fn a_torn_record_behind_an_emptied_log_is_no_damage() {
     });
     let g = geometry(&after).expect("sound");
     let start = g.sector(g.log_start).0;
-    let find = |image: &MemoryDevice| {
-        rt::testing::world(|cx| {
-            let queue = crate::support::queue(cx, Arc::new(image.fork()));
-            recovery::find(cx, &queue, LogGeometry::of(&g)).expect("an end")
-        })
-    };
-    let whole = find(&MemoryDevice::from_image(&after)).head;
+    let whole = log_head(&MemoryDevice::from_image(&after)).head;
     assert!(whole.head.block > whole.tail.block + 100 && whole.head.cycle > 1, "{whole:?}");
     for block in (whole.tail.block..whole.head.block).step_by(7) {
         let image = MemoryDevice::from_image(&after);
         let at = (start + u64::from(block)) * 512;
         image.write_at(at, &before[at as usize..][..512]);
-        let found = find(&image);
+        let found = log_head(&image);
         assert_eq!((found.damaged, found.hole), (None, None), "block {block}");
         assert!(found.head.head.block <= block, "block {block}: {found:?}");
     }

@@ -7,19 +7,13 @@ use testkit::content::{create, mkdir};
 use vfs::{FileSystem, SetAttr};
 use xfs::format::log::Lsn;
 use xfs::format::{Kind as Block, verifier};
-use xfs::log::LogGeometry;
-use xfs::log::recovery;
 
-use crate::xfs_support::{self, geometry, manifest, pieces, written_behind};
+use crate::xfs_support::{self, geometry, log_head, manifest, pieces, written_behind};
 use crate::{kind, repaired};
 
 /// Where the log of an image ends.
-fn log_end(device: &Arc<MemoryDevice>) -> Lsn {
-    let g = geometry(&device.snapshot()).expect("sound");
-    rt::testing::world(|cx| {
-        let queue = crate::support::queue(cx, Arc::new(device.fork()));
-        recovery::find(cx, &queue, LogGeometry::of(&g)).expect("an end").head.head
-    })
+fn log_end(device: &MemoryDevice) -> Lsn {
+    log_head(device).head.head
 }
 
 fn judged_sound(device: &Arc<MemoryDevice>) -> Result<(), String> {

@@ -9,9 +9,36 @@ use crate::format::{NULL32, put_u32, u32_at};
 /// The transaction number that mkfs writes.
 const TID: u32 = 0xb0c0_d0d0;
 
+/// A log that holds nothing.
+pub struct EmptyLog {
+    record: Vec<u8>,
+    cycle: u32,
+}
+
+impl EmptyLog {
+    /// A log with a stripe unit in bytes (0 or 1 for none), in a cycle that is at least 1 and above
+    /// that of every sequence number in the metadata.
+    pub fn new(uuid: [u8; 16], sunit: u32, cycle: u32) -> EmptyLog {
+        EmptyLog { record: unmount_record(uuid, sunit, cycle), cycle }
+    }
+
+    /// `len` of its bytes from `at` on, whole blocks of the log.
+    pub fn piece(&self, at: usize, len: usize) -> Vec<u8> {
+        let mut piece = vec![0; len];
+        for block in piece.chunks_exact_mut(LOG_BLOCK) {
+            put_u32(block, 0, self.cycle - 1);
+        }
+        if let Some(rest) = self.record.get(at..) {
+            let len = rest.len().min(len);
+            piece[..len].copy_from_slice(&rest[..len]);
+        }
+        piece
+    }
+}
+
 /// The record that an empty log begins with, of a stripe unit in bytes (0 or 1 for none) and a
 /// cycle, which is at least 1 and above that of every sequence number in the metadata.
-pub fn unmount_record(uuid: [u8; 16], sunit: u32, cycle: u32) -> Vec<u8> {
+pub(super) fn unmount_record(uuid: [u8; 16], sunit: u32, cycle: u32) -> Vec<u8> {
     let total = (sunit as usize).max(2 * LOG_BLOCK);
     let size = total.max(CYCLE_DATA);
     let headers = header_blocks(size);

@@ -75,6 +75,9 @@ pub struct Behind<'a> {
 }
 
 impl<'a> Behind<'a> {
+    /// Nothing.
+    pub const NONE: Behind<'static> = Behind { bits: 0, bytes: &[] };
+
     /// What [`Behind::to_vec`] made of it.
     pub fn of(kept: &'a [u8]) -> Behind<'a> {
         kept.split_first().map_or(Behind::default(), |(&bits, bytes)| Behind { bits, bytes })
@@ -97,6 +100,7 @@ impl<'a> Behind<'a> {
     }
 
     /// Is there nothing?
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

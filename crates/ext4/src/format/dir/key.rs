@@ -44,7 +44,7 @@ pub struct Key<'a> {
     /// Names are not compared by their bytes.
     pub(super) fold: Option<&'a Fold<'a>>,
     /// What lies behind it, where it is added.
-    behind: Option<&'a Behind<'a>>,
+    behind: &'a Behind<'a>,
 }
 
 impl<'a> Key<'a> {
@@ -54,7 +54,7 @@ impl<'a> Key<'a> {
         let mut bytes = [0; 4];
         bytes[4 - last.len()..].copy_from_slice(last);
         let mask = if last.is_empty() { 0 } else { u32::MAX << (8 * (4 - last.len())) };
-        Key { name, suffix: u32::from_le_bytes(bytes), mask, fold: None, behind: None }
+        Key { name, suffix: u32::from_le_bytes(bytes), mask, fold: None, behind: &Behind::NONE }
     }
 
     /// Prepares a name, as the disk has it, of a directory that ignores case; `None`: of another.
@@ -64,22 +64,19 @@ impl<'a> Key<'a> {
 
     /// With this behind it, where it is added.
     pub fn with_behind(self, behind: &'a Behind<'a>) -> Key<'a> {
-        Key { behind: Some(behind), ..self }
+        Key { behind, ..self }
     }
 
     /// What lies behind it, where it is added.
     #[inline]
-    pub fn behind(&self) -> Option<&'a Behind<'a>> {
+    pub fn behind(&self) -> &'a Behind<'a> {
         self.behind
     }
 
     /// The bytes that an entry of it needs.
     #[inline]
     pub fn need(&self, layout: DirLayout) -> usize {
-        match self.behind {
-            None => layout.entry_len(self.name.len()),
-            Some(behind) => layout.need(self.name.len(), *behind),
-        }
+        layout.need(self.name.len(), *self.behind)
     }
 
     /// How it is compared, where its case is ignored.
