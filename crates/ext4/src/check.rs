@@ -53,6 +53,7 @@ mod xattrs;
 pub use counted::Counted;
 pub use encryption::Policies;
 pub use findings::{CheckReport, Finding};
+pub use groups::fault_of_copy;
 pub use links::WrongLinks;
 pub use rule::{Rule, Severity};
 

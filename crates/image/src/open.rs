@@ -194,4 +194,4 @@ impl Image {
 pub type Report = vfs::check::Summary;
 
 /// One violation of one rule: its words name the rule, the place and the numbers.
-pub type Finding = vfs::check::Finding<String, String>;
+pub type Finding = vfs::check::NamedFinding;

@@ -153,6 +153,16 @@ fn parse(args: Vec<OsString>, commands: &[String]) -> Result<Cli, clap::Error> {
 /// The commands that have the exit statuses of fsck(8).
 const FSCK: &[&str] = &["check", "repair", "undo"];
 
+/// Whether the command has them; where the line is so wrong that none was found, its first word
+/// that is a command's.
+fn has_statuses_of_fsck(args: &[OsString], commands: &[String]) -> bool {
+    let known = Cli::command();
+    let is_command = |word: &&str| known.find_subcommand(word).is_some();
+    let words = args.iter().skip(1).filter_map(|word| word.to_str());
+    let name = commands.first().map(String::as_str).or_else(|| words.clone().find(is_command));
+    name.is_some_and(|name| FSCK.contains(&name))
+}
+
 /// The commands that copy, and end between two files when they are interrupted.
 const INTERRUPTIBLE: &[&str] = &["cp", "sync", "mkfs", "disk", "push"];
 
@@ -188,7 +198,7 @@ fn run(args: Vec<OsString>) -> ExitCode {
     let args = prepared(args, &commands);
     let line: Vec<OsString> = args.iter().skip(1).cloned().collect();
     let words = words_of(&args);
-    let is_check = commands.first().is_some_and(|name| FSCK.contains(&name.as_str()));
+    let is_check = has_statuses_of_fsck(&args, &commands);
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {

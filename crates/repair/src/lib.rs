@@ -106,6 +106,18 @@ pub enum RepairError {
     Hopeless(String),
 }
 
+impl RepairError {
+    /// Where only one format was looked for, the error says which.
+    fn of(self, format: &str) -> RepairError {
+        match self {
+            RepairError::NoSuperblock => RepairError::NotThere(format!(
+                "no superblock of {format} was found, nor a copy of one"
+            )),
+            other => other,
+        }
+    }
+}
+
 /// A file system that somebody knows to be there, or to have been.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
@@ -158,8 +170,13 @@ pub fn plan_with(
     decide: &mut dyn FnMut(&Finding) -> bool,
 ) -> Result<Plan, RepairError> {
     match options.format {
-        Some(Format::Xfs) => return xfs::plan(cx, queue, &options, decide),
-        Some(Format::Ext { .. }) => return ext::plan(cx, queue, &options, decide),
+        Some(Format::Xfs) => {
+            return xfs::plan(cx, queue, &options, decide).map_err(|error| error.of("XFS"));
+        }
+        Some(Format::Ext { .. }) => {
+            let planned = ext::plan(cx, queue, &options, decide);
+            return planned.map_err(|error| error.of("ext2, ext3 or ext4"));
+        }
         None => {}
     }
     let xfs = is_xfs(cx, queue)?;

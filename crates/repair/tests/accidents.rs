@@ -379,3 +379,33 @@ fn an_ext4_below_an_xfs_is_repaired_by_a_copy() {
     assert_eq!((found.detail.as_str(), found.safe), ("hold the superblock of an XFS", false));
     assert_eq!(planned.left, [""; 0]);
 }
+
+/// Goal: where the first superblock is gone, only copies that differ are asked about; one whose
+/// answer was no is offered again.
+#[test]
+fn copies_of_the_superblock_that_agree_are_left_alone() {
+    let device = Kind { bytes: 64 << 20, ..DISK }.image();
+    let g = ext4::format::Geometry::parse(&device.snapshot()[1024..2048], 0).expect("sound");
+    let place = |group: u32| g.group_first_block(group) * u64::from(g.block_size);
+    assert!(g.has_super(1) && g.has_super(3) && g.groups_count > 3, "{g:?}");
+    device.write_at(1024, &[0; 1024]);
+    device.write_at(place(3), &[0; 1024]);
+    let of_copies = |wanted: bool| {
+        let mut asked = Vec::new();
+        let planned = plan_with(&device, &mut |finding| {
+            let is_one = finding.rule == "super-backup";
+            asked.extend(is_one.then(|| (finding.at.clone(), finding.detail.clone())));
+            wanted || !is_one
+        });
+        let planned = planned.expect("a plan");
+        let dir = tempfile::tempdir().expect("a directory");
+        apply(&(device.clone() as _), &planned, dir.path());
+        asked
+    };
+    let block = g.group_first_block(3);
+    let wanted = [(format!("superblock in block {block}"), "zeros".to_string())];
+    assert_eq!(of_copies(false), wanted);
+    assert_eq!(of_copies(true), wanted);
+    assert!(crate::plan(&device).expect("a plan").is_clean());
+    assert_ne!(device.snapshot()[place(3) as usize..][..1024], [0; 1024]);
+}

@@ -8,7 +8,8 @@ use base::Ino;
 
 /// A rule that a sound file system keeps. Its display is its name, which is stable.
 pub trait Rule: fmt::Display {
-    /// Whether the next mount puts a violation right by itself, so that nothing is wrong.
+    /// Whether a violation is a note: Linux mounts the file system and uses it as if all were well,
+    /// or its next mount puts this right.
     fn is_note(&self) -> bool;
 }
 
@@ -43,19 +44,39 @@ pub struct CheckReport<R, A> {
 }
 
 impl<R: Rule, A> CheckReport<R, A> {
-    /// True if nothing is wrong; what the next mount puts right by itself does not count.
+    /// True if nothing is wrong; notes do not count.
     pub fn is_clean(&self) -> bool {
         self.more == 0 && self.findings.iter().all(|found| found.rule.is_note())
+    }
+}
+
+/// A finding without the types of its format.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NamedFinding {
+    /// The rule's name.
+    pub rule: String,
+    /// The structure.
+    pub at: String,
+    /// The numbers, in words.
+    pub detail: String,
+    /// It is a note ([`Rule::is_note`]), else damage.
+    pub note: bool,
+}
+
+impl fmt::Display for NamedFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let note = if self.note { " (note)" } else { "" };
+        write!(f, "{}: {}: {}{note}", self.rule, self.at, self.detail)
     }
 }
 
 /// A report without the types of its format: rules and structures by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Summary {
-    /// Nothing is wrong; what the next mount puts right by itself does not count.
+    /// Nothing is wrong; notes do not count.
     pub clean: bool,
     /// The findings, up to a limit.
-    pub findings: Vec<Finding<String, String>>,
+    pub findings: Vec<NamedFinding>,
     /// Findings that are not listed.
     pub more: u64,
     /// Inodes in use.
@@ -70,7 +91,8 @@ impl<R: Rule, A: fmt::Display> From<CheckReport<R, A>> for Summary {
         let CheckReport { findings, more, inodes_used, directories } = report;
         let named = |found: Finding<R, A>| {
             let Finding { rule, at, detail } = found;
-            Finding { rule: rule.to_string(), at: at.to_string(), detail }
+            let note = rule.is_note();
+            NamedFinding { rule: rule.to_string(), at: at.to_string(), detail, note }
         };
         let findings = findings.into_iter().map(named).collect();
         Summary { clean, findings, more, inodes_used, directories }

@@ -19,6 +19,30 @@ use crate::format::{At, CorruptKind, Features, Geometry, GroupDesc, GroupFlags, 
 /// systems are checked.
 const READABLE: &[&str] = &["read-only", "shared_blocks"];
 
+/// What is wrong with a group's copy of the superblock, 1,024 bytes; None where it describes the
+/// same file system. The kernel keeps neither counts nor states up to date there.
+pub fn fault_of_copy(g: &Geometry, group: u32, bytes: &[u8]) -> Option<String> {
+    if bytes.iter().all(|&byte| byte == 0) {
+        return Some("zeros".into());
+    }
+    let copy = match Geometry::parse(bytes, g.group_first_block(group)) {
+        Ok(copy) => copy,
+        // Counts of copies are kept by nobody: tune2fs leaves nonsense with bigalloc.
+        Err(corrupt) if matches!(corrupt.kind, CorruptKind::FreeBlocks { .. }) => return None,
+        Err(corrupt) => return Some(corrupt.kind.to_string()),
+    };
+    let number = RawSuper::view(bytes).map_or(0, |raw| raw.s_block_group_nr.get());
+    let shape = |g: &Geometry| {
+        let incompat = g.features.incompat - Incompat::RECOVER;
+        let sizes = (g.block_size, g.inode_size, g.desc_size, g.first_data_block);
+        (sizes, g.blocks_count, g.inodes_count, g.blocks_per_group, incompat, g.uuid)
+    };
+    if shape(&copy) != shape(g) {
+        return Some("describes another file system".into());
+    }
+    (number != group as u16).then(|| format!("says that it is of group {number}"))
+}
+
 /// Reads and checks the superblock. None where it is so wrong that nothing can follow.
 ///
 /// # Errors
@@ -219,8 +243,7 @@ impl Checker<'_> {
         Some(desc)
     }
 
-    /// Copies of the superblock: each must describe the same file system. The kernel keeps neither
-    /// counts nor states up to date there.
+    /// Copies of the superblock: each must describe the same file system.
     fn copies(&mut self) -> Result<(), DeviceError> {
         for group in 1..self.g.groups_count {
             if !self.g.has_super(group) {
@@ -228,27 +251,8 @@ impl Checker<'_> {
             }
             let block = self.g.group_first_block(group);
             let page = self.io.read(block, 1)?;
-            let at = At::Super(block);
-            let copy = match Geometry::parse(&page[..1024], block) {
-                Ok(copy) => copy,
-                // Counts of copies are kept by nobody: tune2fs leaves nonsense with bigalloc.
-                Err(corrupt) if matches!(corrupt.kind, CorruptKind::FreeBlocks { .. }) => continue,
-                Err(corrupt) => {
-                    self.findings.add(Rule::SuperBackup, at, corrupt.kind.to_string());
-                    continue;
-                }
-            };
-            let number = RawSuper::view(&page).map_or(0, |raw| raw.s_block_group_nr.get());
-            let shape = |g: &Geometry| {
-                let incompat = g.features.incompat - Incompat::RECOVER;
-                let sizes = (g.block_size, g.inode_size, g.desc_size, g.first_data_block);
-                (sizes, g.blocks_count, g.inodes_count, g.blocks_per_group, incompat, g.uuid)
-            };
-            if shape(&copy) != shape(&self.g) {
-                self.findings.add(Rule::SuperBackup, at, "describes another file system");
-            } else if number != group as u16 {
-                let detail = format!("says that it is of group {number}");
-                self.findings.add(Rule::SuperBackup, at, detail);
+            if let Some(fault) = fault_of_copy(&self.g, group, &page[..1024]) {
+                self.findings.add(Rule::SuperBackup, At::Super(block), fault);
             }
         }
         Ok(())

@@ -222,6 +222,8 @@ impl Rule {
             Rule::SuperFreeBlocks | Rule::SuperFreeInodes => Severity::Note,
             // Linux refuses to grow it, no more.
             Rule::SuperReserve => Severity::Note,
+            // Nobody reads them while the first is there; e2image leaves them out.
+            Rule::SuperBackup => Severity::Note,
             // Linux looks at the inode.
             Rule::DirEntryUntyped => Severity::Note,
             Rule::SuperNotClean | Rule::OrphanInodes | Rule::JournalNeedsRecovery => Severity::Note,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::json;
-use vfs::check::{Finding, Summary};
+use vfs::check::Summary;
 
 use crate::app::{App, BesideWord};
 use crate::session::{journal_beside, open_beside};
@@ -26,6 +26,8 @@ pub const USAGE: u8 = 16;
 #[derive(Args)]
 #[command(after_help = "\
 One line for each finding: rule, place, numbers. A dirty journal is replayed in memory first.
+A note is what Linux does not mind, or puts right at the next mount; with notes alone the file
+system is clean.
 Exit status as fsck(8): 0 clean, 4 errors left uncorrected, 8 the check could not be made,
 16 wrong usage.
 
@@ -100,16 +102,17 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 }
 
 fn show(app: &mut App, target: &Target, report: &Summary) -> Result<()> {
-    for Finding { rule, at, detail } in &report.findings {
+    for found in &report.findings {
         if app.out.json {
             app.out.document(&json!({
                 "target": target.to_string(),
-                "rule": rule,
-                "at": at,
-                "detail": detail,
+                "rule": found.rule,
+                "at": found.at,
+                "detail": found.detail,
+                "weight": if found.note { "note" } else { "damage" },
             }))?;
         } else {
-            app.out.line(format!("{target}: {rule}: {at}: {detail}"))?;
+            app.out.line(format!("{target}: {found}"))?;
         }
     }
     let Summary { clean, inodes_used: inodes, directories, .. } = *report;
@@ -125,7 +128,8 @@ fn show(app: &mut App, target: &Target, report: &Summary) -> Result<()> {
     }
     let verdict = match (clean, total) {
         (true, 0) => "clean".to_string(),
-        (true, notes) => format!("clean; the next mount puts {notes} of the above right"),
+        (true, 1) => "clean, 1 note".to_string(),
+        (true, notes) => format!("clean, {notes} notes"),
         (false, 1) => "1 finding".to_string(),
         (false, count) => format!("{count} findings"),
     };

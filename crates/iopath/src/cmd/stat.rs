@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use base::Errno;
+use base::{Errno, Sector};
 use cache::{Iomap, IomapKind};
 use clap::Args;
 use serde_json::{Value, json};
@@ -98,13 +98,9 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
     let names = names.unwrap_or_default();
     lines.extend(names.iter().map(|name| format!("   Name: {}", text::printable(name))));
     for extent in &extents {
-        lines.push(format!(
-            " Extent: file {} device {} length {} {}",
-            extent.offset,
-            extent.physical(),
-            extent.len,
-            state(extent)
-        ));
+        let place = extent.place().map_or("-".into(), |at| at.bytes().to_string());
+        let (offset, len, state) = (extent.offset, extent.len, state(extent));
+        lines.push(format!(" Extent: file {offset} device {place} length {len} {state}"));
     }
     lines.iter().try_for_each(|line| app.out.line(line))?;
     Ok(())
@@ -177,7 +173,7 @@ fn state(extent: &Iomap) -> &'static str {
 fn extent_json(extent: &Iomap) -> serde_json::Value {
     json!({
         "offset": extent.offset,
-        "physical": extent.physical(),
+        "physical": extent.place().map(Sector::bytes),
         "len": extent.len,
         "state": state(extent),
     })

@@ -35,7 +35,7 @@ with ~ is that of whole blocks: no copy of the inode is left. A path that begins
 directory whose name is lost. Nothing is written to the image: unmount it at once
 after the accident, or work on a copy, for whatever is written may take the place of what was
 removed. Where the device discarded it there are zeros; that cannot be seen.
-Exit status: 0, or 1 where something was restored in part or not at all.
+Exit status: 0, or 1 where something was restored in part or not at all, or a PATH was not found.
 
 Examples:
   iopath undelete disk.img
@@ -68,14 +68,15 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let set = glob::set(&options.paths)?;
     let wanted = |file: &&Deleted| set.as_ref().is_none_or(|set| wanted(set, &file.path));
     let files: Vec<&Deleted> = deletions.files.iter().filter(wanted).collect();
-    if files.is_empty() {
+    if files.is_empty() && options.paths.is_empty() {
         app.out.note(format!("{target}: nothing that was removed was found"));
     }
+    let missing = missing(app, &deletions, &options.paths)?;
     let Some(to) = &options.to else {
         for file in files {
             show(app, file)?;
         }
-        return Ok(ExitCode::SUCCESS);
+        return Ok(if missing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     };
     let bytes = files.iter().map(|file| file.size).sum();
     let mut progress = app.out.progress_of("restoring", bytes);
@@ -99,7 +100,20 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     }
     progress.finish();
     app.out.note(format!("{target}: {restored} restored, {bad} in part or not at all"));
-    Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if bad + missing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// How many of the paths name nothing that was removed; each is a problem.
+fn missing(app: &mut App, deletions: &Deletions, paths: &[String]) -> Result<u64> {
+    let mut count = 0;
+    for path in paths {
+        let Some(set) = glob::set(std::slice::from_ref(path))? else { continue };
+        if !deletions.files.iter().any(|file| wanted(&set, &file.path)) {
+            app.out.problem(format!("{path}: nothing that was removed was found there"));
+            count += 1;
+        }
+    }
+    Ok(count)
 }
 
 /// Whether a path is one that was asked for, or below one.

@@ -39,6 +39,9 @@ fn a_repair_is_planned_done_and_undone() {
     assert!(read() == image, "a dry run writes nothing");
     assert!(!place.join("disk.img.undo").exists());
     assert!(run(place, "repair disk.img", 16).contains("nobody to ask"));
+    run(place, "--offset -1 repair -n disk.img", 16);
+    let refused = run(place, "repair -n -t xfs disk.img", 8);
+    assert!(refused.contains("no superblock of XFS was found"), "{refused}");
     let done = run(place, "repair -y disk.img", 1);
     assert!(done.contains("to undo: iopath undo disk.img.undo"), "{done}");
     testkit::judge::e2fsck(&place.join("disk.img")).unwrap_or_else(|text| panic!("{text}"));

@@ -215,6 +215,11 @@ fn which_names_the_holder_of_a_place() {
             }
         }
     }
+    ok(place, "mkfs -q -t ext4 -O inline_data --size 24M inline.img");
+    ok(place, "cp d/f0 inline.img:/");
+    let stat = ok(place, "stat -e --json inline.img:/f0");
+    assert!(stat.contains(r#""physical":null,"state":"inline""#), "{stat}");
+    assert!(ok(place, "stat -e inline.img:/f0").contains("device - length 1 inline"));
     let blocks: Vec<String> =
         (1..24 << 10).step_by(97).map(|block: u32| block.to_string()).collect();
     let ours = run(place, &format!("which --json disk.img {}", blocks.join(" ")), 0).0;
@@ -281,6 +286,10 @@ fn what_was_removed_is_listed_and_copied_out() {
             test $(stat -c %a%Y back/tree/deep/er/file) = $(stat -c %a%Y kept/deep/er/file)");
         let (one, _) = run(place, "undelete disk.img tree/deep", 0);
         assert_eq!(one.lines().count(), 4, "{fstype}: {one}");
+        let (one, err) = run(place, "undelete disk.img tree/deep /tree/none", 1);
+        assert_eq!(one.lines().count(), 4, "{fstype}: {one}");
+        assert_eq!(err, "iopath: /tree/none: nothing that was removed was found there\n");
+        run(place, "undelete disk.img --to nothing /tree/none", 1);
         mounted("head -c 90M /dev/urandom > $mnt/new || true");
         let (_, err) = run(place, "undelete disk.img --to worse", 1);
         assert!(err.contains("blocks are lost: zeros"), "{fstype}: {err}");

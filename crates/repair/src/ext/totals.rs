@@ -313,8 +313,10 @@ impl Fs<'_> {
                 continue;
             }
             let block = self.g.group_first_block(group);
+            let its = self.view.read_bytes(block * size, 1024)?;
+            let Some(fault) = ext4::check::fault_of_copy(&self.g, group, &its) else { continue };
             let act = "write the copy anew";
-            if !self.safe(Rule::SuperBackup, At::Super(block), "differs", act) {
+            if !self.safe(Rule::SuperBackup, At::Super(block), fault, act) {
                 continue;
             }
             let mut copy = bytes.clone();
