@@ -2,7 +2,7 @@
 //! operations minus a run with few leaves out start and end. The operations run in virtual time,
 //! where no other thread takes part: two measurements of one build are equal.
 
-use crate::run;
+use crate::{run, suite};
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
@@ -35,11 +35,13 @@ const OPERATIONS: &[Measured] = &[
 pub fn check(bless: bool) -> Result<()> {
     let build = ["build", "--release", "--quiet", "-p", "iopath-ext4", "--example", "operations"];
     run::cargo(&[&build[..], &["-p", "iopath-xfs", "--example", "xfs_operations"]].concat())?;
-    let mut measured = Vec::new();
-    for one in OPERATIONS {
+    // Counts do not depend on what runs beside.
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let counted = suite::each(workers, OPERATIONS, |one| {
         let (many, few) = (instructions(one, MANY)?, instructions(one, FEW)?);
-        measured.push((one.name, (many.saturating_sub(few)) / (MANY - FEW)));
-    }
+        Ok((one.name, (many.saturating_sub(few)) / (MANY - FEW)))
+    });
+    let measured = counted.into_iter().collect::<Result<Vec<_>>>()?;
     for (operation, count) in &measured {
         eprintln!("    {operation}: {count} instructions (measured)");
     }

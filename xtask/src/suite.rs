@@ -18,6 +18,9 @@ use crate::run;
 /// waits forever is named, and the others have their say.
 const LIMIT: Duration = Duration::from_secs(1500);
 
+/// How many programs are named that took longest.
+const SLOWEST: usize = 12;
+
 /// A test program and the folder of its package, where it runs.
 pub struct Program {
     /// The executable.
@@ -30,26 +33,51 @@ pub struct Program {
 ///
 /// # Errors
 /// What does not build; the names of the programs that failed, whose output is printed.
+#[allow(clippy::disallowed_methods, reason = "the build runs in real time")]
 pub fn run_all() -> Result<()> {
     let programs = build(&[])?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut failed = Vec::new();
-        while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(error) = one(program) {
-                eprintln!("{error:#}");
-                failed.push(program.path.display().to_string());
-            }
-        }
-        failed
-    };
-    let failed = side_by_side(workers, &work);
+    let ended = each(workers, &programs, |program| {
+        let begin = Instant::now();
+        let failed = one(program).inspect_err(|error| eprintln!("{error:#}")).is_err();
+        (begin.elapsed(), program.path.display().to_string(), failed)
+    });
+    let failed: Vec<&str> =
+        ended.iter().filter(|(.., failed)| *failed).map(|(_, path, _)| path.as_str()).collect();
+    slowest(ended.iter().map(|(time, path, _)| (*time, path.as_str())).collect());
     if !failed.is_empty() {
         let (some, all) = (failed.len(), programs.len());
         bail!("{some} of {all} test programs failed: {}", failed.join(" "));
     }
     run::cargo(&["test", "--workspace", "--quiet", "--doc"])
+}
+
+/// Names the programs that took longest, for who looks where the time goes.
+fn slowest(mut programs: Vec<(Duration, &str)>) {
+    programs.sort_unstable_by(|a, b| b.cmp(a));
+    for (time, path) in programs.iter().take(SLOWEST) {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        eprintln!("    {:6.1} s {name}", time.as_secs_f64());
+    }
+}
+
+/// What the work answers for each item, in their order; so many threads take one after the other.
+pub fn each<I: Sync, T: Send>(
+    threads: usize,
+    items: &[I],
+    work: impl Fn(&I) -> T + Sync,
+) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let mut done = side_by_side(threads, &|| {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return done };
+            done.push((index, work(item)));
+        }
+    });
+    done.sort_unstable_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, answer)| answer).collect()
 }
 
 /// What so many threads answer, each of which does the work.
