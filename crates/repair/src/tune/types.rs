@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 
 use base::Ino;
-use ext4::format::dir;
+use ext4::format::dir::{self, DirLayout};
 use ext4::format::features::{Compat, Incompat};
-use ext4::format::{FileKind, InodeFlags, InodeValues, htree};
+use ext4::format::inode::{BASE_SIZE, BLOCK_AREA};
+use ext4::format::{FileKind, InodeFlags, InodeValues, htree, xattr};
 
 use crate::resize::place::Relayout;
 use crate::volume::map::FileMap;
-use crate::volume::{EditError, refuse};
+use crate::volume::{EditError, corrupt, refuse};
 
 impl Relayout<'_> {
     /// Changes directories as changing features ask for; `beside` a change of checksums or of
@@ -28,11 +29,6 @@ impl Relayout<'_> {
         }
         let indexes = (old.compat - new.compat).contains(Compat::DIR_INDEX);
         let types = (old.incompat ^ new.incompat).contains(Incompat::FILETYPE);
-        if types && new.incompat.contains(Incompat::INLINE_DATA) {
-            return refuse(
-                "filetype does not change where directories lie in inodes (inline_data)",
-            );
-        }
         if types && new.incompat.contains(Incompat::DIRDATA) {
             return refuse("filetype stays beside dirdata, whose bits stand with the types");
         }
@@ -77,7 +73,12 @@ impl Relayout<'_> {
         let stored = self.g.features.incompat.contains(Incompat::FILETYPE);
         let code = |ino| if stored { kind(ino).map_or(0, FileKind::dir_type) } else { 0 };
         for (&ino, values) in &inodes {
-            if values.kind() == Some(FileKind::Directory) {
+            if values.kind() != Some(FileKind::Directory) {
+                continue;
+            }
+            if values.flags.contains(InodeFlags::INLINE_DATA) {
+                self.type_inline(ino, values, code)?;
+            } else {
                 let map = self.v.file_map(ino, values)?;
                 self.type_blocks(ino, values, &map, code)?;
             }
@@ -131,11 +132,7 @@ impl Relayout<'_> {
         let indexed = values.flags.contains(InodeFlags::INDEX);
         for (logical, block) in map.blocks() {
             let mut content = self.v.view.read(block)?;
-            let used = dir::entries(&content, layout).filter(|entry| entry.ino != 0);
-            let found: Vec<(u32, u32)> = used.map(|entry| (entry.offset, entry.ino)).collect();
-            for (at, ino) in found {
-                dir::set_target(&mut content, layout, at, ino, code(ino));
-            }
+            set_types(&mut content, layout, &code);
             if layout.checksum {
                 match htree::array_of(&content, logical, indexed, layout) {
                     Some(array) => htree::set_checksum(seed, &mut content, array),
@@ -145,6 +142,30 @@ impl Relayout<'_> {
             self.v.view.write(block, &content);
         }
         Ok(())
+    }
+
+    /// The same for a directory that lies in its inode.
+    fn type_inline(
+        &mut self,
+        ino: u32,
+        values: &InodeValues,
+        code: impl Fn(u32) -> u8,
+    ) -> Result<(), EditError> {
+        let mut values = *values;
+        let mut slot = self.v.slot(ino)?;
+        let area = BASE_SIZE + usize::from(values.extra_isize);
+        let area = slot.get_mut(area..).unwrap_or_default();
+        let rest = xattr::inline_value(area).map_err(|kind| corrupt(kind, ino))?;
+        let mut bytes = [&values.block[..], &area[rest.clone()]].concat();
+        for index in 0..dir::INLINE_RUNS {
+            let layout = dir::inline_run(&bytes, index, self.g.dir_layout().filetype).1;
+            let range = dir::inline_range(index, bytes.len());
+            set_types(&mut bytes[range], layout, &code);
+        }
+        values.block.copy_from_slice(&bytes[..BLOCK_AREA]);
+        area[rest].copy_from_slice(&bytes[BLOCK_AREA..]);
+        values.emit(&mut slot, Ino(ino.into()), &self.g);
+        self.put_slot(ino, &slot)
     }
 
     /// All inodes in use.
@@ -158,5 +179,14 @@ impl Relayout<'_> {
             }
         }
         Ok(list)
+    }
+}
+
+/// Gives each entry in use a type.
+fn set_types(content: &mut [u8], layout: DirLayout, code: impl Fn(u32) -> u8) {
+    let used = dir::entries(content, layout).filter(|entry| entry.ino != 0);
+    let found: Vec<(u32, u32)> = used.map(|entry| (entry.offset, entry.ino)).collect();
+    for (at, ino) in found {
+        dir::set_target(content, layout, at, ino, code(ino));
     }
 }
