@@ -25,19 +25,10 @@ struct Count {
 /// What an outside checker says of an image file.
 type Judge = fn(&std::path::Path) -> Result<(), String>;
 
-/// What e2fsck of the host says, and in a campaign the newest one.
-fn e2fscks(image: &std::path::Path) -> Result<(), String> {
-    testkit::judge::e2fsck(image)?;
-    if std::env::var("IOPATH_SEEDS").is_err() {
-        return Ok(());
-    }
-    testkit::newest::e2fsck(image)
-}
-
-/// The same of an image with data behind names, which e2fsck does not know: without them.
+/// What e2fsck says of an image with data behind names, which it does not know: without them.
 fn e2fscks_without_data(image: &std::path::Path) -> Result<(), String> {
     let plain = data::take(&testkit::image::read(image));
-    e2fscks(testkit::image::write(&plain).path())
+    testkit::judge::e2fsck(testkit::image::write(&plain).path())
 }
 
 /// Repairs a mutant and has it judged.
@@ -115,7 +106,11 @@ fn campaign(kinds: &[Kind], few: u64) {
             let mut rng = Rng::new(seed, 77);
             let what = damage(&mut image, &blocks, kind.block.into(), &mut rng);
             let name = format!("{} seed {seed}: {what}", kind.name);
-            let judge = if kind.extra == Extra::Data { e2fscks_without_data } else { e2fscks };
+            let judge = if kind.extra == Extra::Data {
+                e2fscks_without_data
+            } else {
+                testkit::judge::e2fsck
+            };
             one(name, &image, judge, &mut count);
         }
     }

@@ -99,7 +99,7 @@ fn resized(device: &Arc<MemoryDevice>, what: &str, size: Size, wide: Option<bool
     let g = geometry(&image);
     assert_eq!((g.blocks_count, g.groups_count), (plan.after.blocks, plan.after.groups), "{what}");
     let end = (g.blocks_count * u64::from(g.block_size)) as usize;
-    judge::both_e2fsck(testkit::image::write(&image[..end]).path())
+    judge::e2fsck(testkit::image::write(&image[..end]).path())
         .unwrap_or_else(|text| panic!("{what}: {text}"));
     let after = manifest(device).expect("it is mounted");
     assert!(before == after, "{what}: another tree");

@@ -68,20 +68,12 @@ pub fn run_ok(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
     text
 }
 
-/// Asks `e2fsck -fn` about an image file; it changes nothing.
-///
-/// # Errors
-/// All that e2fsck printed, unless it exits with 0.
-pub fn e2fsck(image: &Path) -> Result<(), String> {
-    opinion("e2fsck", "-fn", image)
-}
-
-/// Asks `e2fsck -fn` about an image file, that of the host and the newest one.
+/// Asks `e2fsck -fn` about an image file, that of the host and the newest one; they change nothing.
 ///
 /// # Errors
 /// All that the first one printed that does not exit with 0.
-pub fn both_e2fsck(image: &Path) -> Result<(), String> {
-    e2fsck(image)?;
+pub fn e2fsck(image: &Path) -> Result<(), String> {
+    opinion("e2fsck", "-fn", image)?;
     crate::newest::e2fsck(image)
 }
 

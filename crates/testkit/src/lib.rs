@@ -16,6 +16,7 @@
 //! - [`kept`]: tables that are kept as text beside a test;
 //! - [`unnamed`]: files that are made without names, for tests of power cuts;
 //! - [`twin`]: one file as bytes, beside a file system's;
+//! - [`below`]: a directory as if it were the root;
 //! - [`beside_kernel`]: rates of names in one large directory, ours and the kernel's;
 //! - [`paths`]: names one after another, for profiles;
 //! - [`mod@format`]: a format as the tests of all formats see it;
@@ -31,6 +32,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod below;
 pub mod beside_kernel;
 pub mod campaign;
 pub mod chaos;

@@ -10,7 +10,7 @@ use base::{Errno, Ino};
 use device::MemoryDevice;
 use ext4::Ext4;
 use ext4::format::InodeFlags;
-use fscrypt::{KeyName, MasterKey, Policy};
+use fscrypt::{KeyName, KeyRing, MasterKey, Policy};
 use rt::Cx;
 use vfs::{FileSystem, FileType, NewNode, RenameFlags};
 
@@ -20,7 +20,14 @@ pub fn key() -> MasterKey {
     MasterKey::new(vec![b'K'; 64]).expect("64 bytes")
 }
 
-fn policy() -> Policy {
+/// A ring with the key.
+pub fn ring() -> KeyRing {
+    let mut ring = KeyRing::default();
+    ring.add(key());
+    ring
+}
+
+pub fn policy() -> Policy {
     Policy::new(key().identifier())
 }
 

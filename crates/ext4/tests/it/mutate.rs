@@ -12,12 +12,22 @@ use std::ops::Range;
 use std::sync::Arc;
 use vfs::{FileSystem, RenameFlags, SetAttr};
 
-/// An image with every structure: directories of all forms, extents of depth one, attributes. It is
-/// left in the middle of work where `dirty`: the journal has to be replayed.
-fn rich_image(cx: &mut Cx, cell: Cell, bytes: u64, dirty: bool) -> Arc<MemoryDevice> {
+/// The image that is changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Bytes of a block.
+    pub block: u32,
+    /// Bytes of the image.
+    pub bytes: u64,
+    /// It is left in the middle of work: the journal has to be replayed.
+    pub dirty: bool,
+}
+
+/// An image with every structure: directories of all forms, extents of depth one, attributes.
+fn rich_image<F: Format>(cx: &mut Cx, cell: F, plan: Plan) -> Arc<MemoryDevice> {
+    let Plan { block, bytes, dirty } = plan;
     let device = cell.fresh(cx, bytes);
-    let block = cell.block;
-    let (fs, _) = mount(cx, device.clone());
+    let fs = cell.mount(cx, device.clone(), 64 << 20);
     let dir = mkdir(cx, &*fs, fs.root(), "dir");
     for n in 0..600 {
         let file = create(cx, &*fs, dir, &format!("name-{n:04}"));
@@ -122,13 +132,13 @@ fn used_blocks(device: &MemoryDevice, block: u64) -> Vec<u64> {
 }
 
 fn campaign(cell: Cell, dirty: bool, seeds: Range<u64>) {
-    campaign_on(cell, 24 << 20, dirty, seeds);
+    let plan = Plan { block: cell.block, bytes: 24 << 20, dirty };
+    campaign_on(cell, plan, seeds);
 }
 
-/// On an image of so many bytes.
-pub fn campaign_on(cell: Cell, bytes: u64, dirty: bool, seeds: Range<u64>) {
-    let image = rt::testing::world(|cx| rich_image(cx, cell, bytes, dirty));
-    campaign_of(&format!("{cell:?}, dirty {dirty}"), &image, cell.block.into(), seeds);
+pub fn campaign_on<F: Format>(cell: F, plan: Plan, seeds: Range<u64>) {
+    let image = rt::testing::world(|cx| rich_image(cx, cell, plan));
+    campaign_of(&format!("{cell:?}, {plan:?}"), &image, plan.block.into(), seeds);
 }
 
 /// On copies of an image.
@@ -146,7 +156,9 @@ pub fn campaign_of(name: &str, image: &Arc<MemoryDevice>, block: u64, seeds: Ran
                 let report = ext4::check(cx, &queue, &Default::default());
                 found += u32::from(report.map_or(true, |report| !report.findings.is_empty()));
                 let pages = PageCacheConfig::with_limit((8 << 20).max(1024 * block));
-                match Ext4::mount_alone(cx, &queue, pages, MountOptions::default()) {
+                let keys = crate::casefold_encrypt::ring();
+                let options = MountOptions { keys, ..MountOptions::default() };
+                match Ext4::mount_alone(cx, &queue, pages, options) {
                     Ok(fs) => {
                         mounted += 1;
                         exercise(cx, &fs);

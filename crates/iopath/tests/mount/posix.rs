@@ -5,6 +5,7 @@
 pub mod calls;
 mod limits;
 mod matrix;
+mod mixtures;
 mod random;
 
 use std::fs;
@@ -70,29 +71,46 @@ fn side_by_side(kind: &'static str, options: &str, work: impl FnOnce(&mut Pair) 
     let ours_image = image(place.path(), kind, 320 << 20);
     let kernel_image = place.path().join("kernel.img");
     fs::copy(&ours_image, &kernel_image).unwrap();
-    let mount = Mounted::exactly(ours_image.as_os_str(), &ours_image, options);
+    let ours = Mounted::exactly(ours_image.as_os_str(), &ours_image, options);
     let kernel = LoopMount::new(&kernel_image, kind, "rw,noatime").unwrap();
-    fs::set_permissions(kernel.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let ours = World::new(mount.dir());
-    let mut pair = Pair {
-        ours,
-        kernel: World::new(&kernel.path()),
-        done: 0,
-        differences: Vec::new(),
-        root_alone: !options.contains("allow_other"),
-    };
-    // The credentials of a thread are changed: it is one of its own.
-    std::thread::scope(|scope| {
-        scope.spawn(|| work(&mut pair)).join().expect("the calls ran");
-    });
-    let (done, differences) = (pair.done, std::mem::take(&mut pair.differences));
-    drop(pair);
-    drop(kernel);
-    mount.unmount();
+    let root_alone = !options.contains("allow_other");
+    Sides { ours, kernel, below: "", root_alone }.run(work);
     check(&ours_image);
-    let shown = differences.iter().take(12).map(|d| format!("{d}\n")).collect::<String>();
-    assert!(differences.is_empty(), "{} differences in {done} calls\n{shown}", differences.len());
-    assert!(done > 1000, "only {done} calls");
+}
+
+/// Two mounts, and the directory of both in which the calls happen.
+struct Sides {
+    ours: Mounted,
+    kernel: LoopMount,
+    below: &'static str,
+    root_alone: bool,
+}
+
+impl Sides {
+    /// Runs `work` on both, and unmounts them.
+    #[track_caller]
+    fn run(self, work: impl FnOnce(&mut Pair) + Send) {
+        let Sides { ours: mount, kernel, below, root_alone } = self;
+        fs::set_permissions(kernel.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let [ours, theirs] = [mount.dir(), &kernel.path()].map(|dir| World::new(&dir.join(below)));
+        let (done, differences) = (0, Vec::new());
+        let mut pair = Pair { ours, kernel: theirs, done, differences, root_alone };
+        // The credentials of a thread are changed: it is one of its own.
+        std::thread::scope(|scope| {
+            scope.spawn(|| work(&mut pair)).join().expect("the calls ran");
+        });
+        let (done, differences) = (pair.done, std::mem::take(&mut pair.differences));
+        drop(pair);
+        drop(kernel);
+        mount.unmount();
+        let shown = differences.iter().take(12).map(|d| format!("{d}\n")).collect::<String>();
+        assert!(
+            differences.is_empty(),
+            "{} differences in {done} calls\n{shown}",
+            differences.len()
+        );
+        assert!(done > 1000, "only {done} calls");
+    }
 }
 
 fn every_call_on_every_kind_of_name_answers_as_the_kernels(kind: &'static str) {

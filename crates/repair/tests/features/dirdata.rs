@@ -34,7 +34,7 @@ fn judged(device: &Arc<MemoryDevice>, what: &str) {
     let g = geometry(&device.snapshot());
     let mut plain = data::take(&device.snapshot());
     plain.truncate((g.blocks_count * u64::from(g.block_size)) as usize);
-    testkit::judge::both_e2fsck(testkit::image::write(&plain).path())
+    testkit::judge::e2fsck(testkit::image::write(&plain).path())
         .unwrap_or_else(|text| panic!("{what}: {text}"));
 }
 

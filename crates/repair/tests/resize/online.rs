@@ -60,7 +60,7 @@ fn judged(device: &Arc<MemoryDevice>, what: &str) -> u64 {
     let image = device.snapshot();
     let g = geometry(&image);
     let end = (g.blocks_count * u64::from(g.block_size)) as usize;
-    judge::both_e2fsck(testkit::image::write(&image[..end]).path())
+    judge::e2fsck(testkit::image::write(&image[..end]).path())
         .unwrap_or_else(|text| panic!("{what}: {text}"));
     g.blocks_count
 }
@@ -108,7 +108,7 @@ fn in_use(sets: &[(&'static str, &str, &[&str])]) {
             assert!(large.iter().enumerate().all(|(at, byte)| *byte == (at >> 20) as u8));
             std::fs::write(kernel.path().join("the kernel's"), &large).expect("room");
             drop(kernel);
-            judge::both_e2fsck(file.path()).unwrap_or_else(|text| panic!("{what}: {text}"));
+            judge::e2fsck(file.path()).unwrap_or_else(|text| panic!("{what}: {text}"));
         }
         rt::testing::world(|cx| {
             let fs = mount(cx, device.clone()).expect("it is mounted");

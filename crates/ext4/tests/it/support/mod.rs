@@ -237,7 +237,7 @@ pub fn mount_as(
 pub fn judged(device: &MemoryDevice, what: &str) -> tempfile::NamedTempFile {
     use testkit::judge;
     let file = testkit::image::write_device(device);
-    judge::both_e2fsck(file.path()).unwrap_or_else(|message| panic!("{what}: {message}"));
+    judge::e2fsck(file.path()).unwrap_or_else(|message| panic!("{what}: {message}"));
     file
 }
 
