@@ -1,6 +1,8 @@
 //! LUKS, LVM2, MD and dm-verity beside the tools that make them: cryptsetup, qemu-img, lvm2, mdadm,
 //! veritysetup. None of them needs a device mapper here. lvm2 needs root, for loop devices.
 
+mod campaign;
+
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
