@@ -49,7 +49,7 @@ impl ImageDevice {
             read_only: !image.is_writable(),
             volatile_cache: image.is_writable(),
             fua: false,
-            discard: false,
+            discard: image.is_writable() && image.discards(),
             logical_block: image.logical_block(),
             physical_block: image.logical_block().max(4096),
             write_zeroes: false,
@@ -127,6 +127,11 @@ impl Core {
         let (op, sector, len) = (io.op, io.sector, io.bytes());
         let done = match op {
             Op::Flush => self.guarded("flushing".to_owned(), || self.image.flush()),
+            Op::Discard => {
+                let (at, len) = (sector.bytes(), io.count * SECTOR_SIZE);
+                let doing = format!("discarding {len} bytes at {at}");
+                self.guarded(doing, || self.image.discard(at..at + len))
+            }
             _ => {
                 let mut whole = Vec::with_capacity(len as usize);
                 io.segs.iter_mut().for_each(|seg| whole.extend_from_slice(seg.bytes_mut()));
@@ -202,7 +207,9 @@ impl Device for ImageDevice {
                 // A request that nobody takes completes itself.
                 let _dropped = pool.send(io);
             }
-            (Op::Write | Op::Flush, _) if self.core.image.is_writable() => self.core.change(io),
+            (Op::Write | Op::Flush | Op::Discard, _) if self.core.image.is_writable() => {
+                self.core.change(io)
+            }
             (Op::Flush, _) => io.succeed(),
             (Op::Write | Op::Discard | Op::WriteZeroes, _) => io.fail(Cause::ReadOnly),
         }

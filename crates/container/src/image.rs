@@ -50,6 +50,20 @@ pub trait Image: Send + Sync {
         Err(only_read(self.format()))
     }
 
+    /// Whether [`Image::discard`] gives space back.
+    fn discards(&self) -> bool {
+        false
+    }
+
+    /// The disk's user does not need the content of a range any more: its space is given back, as
+    /// far as that goes. What is read there then is zeros, or as before.
+    ///
+    /// # Errors
+    /// As [`Image::write_at`].
+    fn discard(&self, _range: Range<u64>) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Makes everything durable that was written.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Page;
 use block::{Device, Op};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::source::Source;
 use crate::{DeviceSource, Error, FileSource};
@@ -21,6 +23,15 @@ pub trait Target: Source {
     /// # Errors
     /// The host refuses, or there is no space.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Gives the space of a range back: a hole, which reads as zeros. Does nothing where that is
+    /// not known.
+    ///
+    /// # Errors
+    /// The host refuses.
+    fn punch(&self, _range: Range<u64>) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Makes everything durable that was written.
     ///
@@ -91,6 +102,11 @@ impl Target for FileTarget {
         self.file.write_all_at(bytes, offset)?;
         self.size.fetch_max(offset + bytes.len() as u64, Ordering::AcqRel);
         Ok(())
+    }
+
+    fn punch(&self, range: Range<u64>) -> io::Result<()> {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.file, how, range.start, range.end - range.start)?)
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -204,6 +204,10 @@ impl Target for Recorder {
         Ok(())
     }
 
+    fn punch(&self, range: std::ops::Range<u64>) -> io::Result<()> {
+        self.write_at(range.start, &vec![0; (range.end - range.start) as usize])
+    }
+
     fn flush(&self) -> io::Result<()> {
         let mut state = self.state.lock().expect("a lock");
         state.cut();
@@ -238,6 +242,11 @@ fn what_is_written_is_what_qemu_reads() {
             if step.is_multiple_of(30) {
                 image.flush().expect("flushes");
             }
+            if step % 8 == 5 {
+                let at = rng.below(DISK as u64 / 512) as usize * 512;
+                let range = at..(at + 400_000).min(DISK);
+                discard(&*image, range, &mut disk);
+            }
         }
         image.flush().expect("flushes");
         drop(image);
@@ -258,6 +267,50 @@ fn what_is_written_is_what_qemu_reads() {
     }
 }
 
+/// Discards a range; `disk` becomes what is read then: zeros, or what was there.
+fn discard(image: &dyn Image, range: std::ops::Range<usize>, disk: &mut [u8]) {
+    let len = range.end - range.start;
+    image.discard(range.start as u64..range.end as u64).expect("discards");
+    let mut read = vec![1; len];
+    image.read_at(range.start as u64, &mut read).expect("reads");
+    let before = &mut disk[range];
+    assert!(read.iter().zip(&*before).all(|(new, old)| *new == 0 || new == old));
+    before.copy_from_slice(&read);
+}
+
+/// Goal: what is discarded is given back to the host, and to what is written next. Clusters stayed
+/// in the file for ever.
+#[test]
+fn what_is_discarded_is_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("disk.qcow2");
+    judge::run_ok("qemu-img", &[&"create", &"-q", &"-f", &"qcow2", &path, &"64M"]);
+    let image = open(Arc::new(FileTarget::open(&path).expect("opens")), &path);
+    let fill = |value: u8| {
+        for at in (0..16_u64 << 20).step_by(1 << 20) {
+            image.write_at(at, &vec![value; 1 << 20]).expect("writes");
+        }
+        image.flush().expect("flushes");
+        let meta = std::fs::metadata(&path).expect("the image");
+        (meta.len(), meta.blocks() * 512)
+    };
+    let (len, full) = fill(1);
+    assert!(full >= 16 << 20, "{full}");
+    let mut disk = vec![1; 16 << 20];
+    // Clusters that lie in the range in part stay.
+    discard(&*image, (1 << 20) + 1000..(15 << 20) - 1000, &mut disk);
+    image.flush().expect("flushes");
+    let given = std::fs::metadata(&path).expect("the image").blocks() * 512;
+    assert!(given + (13 << 20) <= full, "{full} bytes, then {given}");
+    assert!(disk[..(1 << 20) + 1000].iter().all(|&byte| byte == 1));
+    let (again, _) = fill(2);
+    assert!(again <= len + (1 << 20), "{len} bytes, then {again}");
+    drop(image);
+    assert_eq!(check(&path).0, 0, "{}", check(&path).1);
+    assert!(read_by_qemu(&path, None)[..16 << 20].iter().all(|&byte| byte == 2));
+}
+
 /// Goal: a power cut at any flush, with any of the sectors that were not flushed, leaves an image
 /// without errors, in which every block holds what was flushed or something that was written since.
 #[test]
@@ -275,13 +328,23 @@ fn power_cuts_leave_sound_images() {
         // For each block the numbers of the writes to it since the last flush, that one first.
         let mut may: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
         let mut rng = Rng::new(seed as u64, 0);
-        let mut number = 0_u8;
+        let (mut number, mut now) = (0_u8, disk.clone());
         for _ in 0..4 {
             for _ in 0..12 {
                 number += 1;
                 let block = rng.below((DISK / BLOCK) as u64) as usize;
                 image.write_at((block * BLOCK) as u64, &[number; BLOCK]).expect("writes");
                 may.entry(block).or_insert_with(|| vec![disk[block * BLOCK]]).push(number);
+                now[block * BLOCK..(block + 1) * BLOCK].fill(number);
+                if number % 4 == 3 {
+                    let first = rng.below((DISK / BLOCK) as u64) as usize;
+                    let blocks = first..(first + 24).min(DISK / BLOCK);
+                    discard(&*image, blocks.start * BLOCK..blocks.end * BLOCK, &mut now);
+                    for block in blocks {
+                        let values = may.entry(block).or_insert_with(|| vec![disk[block * BLOCK]]);
+                        values.push(now[block * BLOCK]);
+                    }
+                }
             }
             image.flush().expect("flushes");
             let cuts = std::mem::take(&mut target.state.lock().expect("a lock").cuts);

@@ -11,6 +11,7 @@
 #![allow(clippy::disallowed_types, reason = "threads of the host, not tasks, meet here")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Qcow2;
@@ -24,6 +25,7 @@ use crate::kind::Format;
 use crate::source;
 use crate::target::{self, Target};
 
+mod discard;
 mod grow;
 
 /// This cluster has one reference, and may be written in place.
@@ -202,9 +204,7 @@ impl State {
         target::flush(file)?;
         self.written = false;
         let gone = std::mem::take(&mut self.gone);
-        for cluster in gone.into_iter().chain(old_table.into_iter().flatten()) {
-            self.counts.release(file, cluster)?;
-        }
+        self.release(changing, gone.into_iter().chain(old_table.into_iter().flatten()).collect())?;
         // Where they are lost, something stays counted.
         self.counts.write(file)?;
         Ok(())
@@ -379,6 +379,14 @@ impl Image for Changing {
             }
             Ok(())
         })
+    }
+
+    fn discards(&self) -> bool {
+        true
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<(), Error> {
+        self.give_back(range)
     }
 
     fn flush(&self) -> Result<(), Error> {

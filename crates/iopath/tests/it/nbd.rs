@@ -267,3 +267,23 @@ fn a_disk_with_bad_sectors_at_either_end_is_rescued() {
         server.end();
     }
 }
+
+/// A qcow2 image did not offer TRIM, so that it grew with everything that was ever written.
+#[test]
+fn what_a_client_discards_leaves_a_qcow2() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("disk.qcow2");
+    shell(dir.path(), "qemu-img create -q -f qcow2 disk.qcow2 64M");
+    let server = Server::ours(&image, &["--write"]);
+    let io =
+        |words: &str| shell(dir.path(), &format!("qemu-io -f raw -c {words} '{}'", server.url));
+    let bytes = || fs::metadata(&image).unwrap().blocks() * 512;
+    io("'write -P 7 0 16M' -c flush");
+    let full = bytes();
+    io("'discard 1M 14M' -c flush");
+    assert!(bytes() + (13 << 20) <= full, "{full} bytes, then {}", bytes());
+    io("'read -P 7 0 1M' -c 'read -P 0 1M 14M'");
+    server.end();
+    shell(dir.path(), "qemu-img check -q disk.qcow2");
+}
