@@ -107,14 +107,15 @@ pub fn network_options(app: &App) -> network::Options {
     }
 }
 
-/// Replaces the object at `url` by what its overlay shows; returns the bytes that were sent, and
-/// those that the store copied.
+/// Replaces the object at `url` by what its overlay shows, with its properties unless `new`;
+/// returns the bytes that were sent, and those that the store copied.
 ///
 /// # Errors
 /// There is no overlay, the object is another version by now, or the store refuses.
 #[cfg(feature = "network")]
-pub fn push(app: &App, target: &Target, url: &str) -> Result<(u64, u64)> {
-    let done = crate::overlay::push(app, target, url, &network_options(app))?;
+pub fn push(app: &App, target: &Target, url: &str, new: bool) -> Result<(u64, u64)> {
+    let how = network::Replacing { anonymous: app.options.anonymous, new_properties: new };
+    let done = crate::overlay::push(app, target, url, &network_options(app), how)?;
     Ok((done.sent, done.copied))
 }
 
@@ -123,7 +124,7 @@ pub fn push(app: &App, target: &Target, url: &str) -> Result<(u64, u64)> {
 /// # Errors
 /// Always.
 #[cfg(not(feature = "network"))]
-pub fn push(_: &App, target: &Target, _: &str) -> Result<(u64, u64)> {
+pub fn push(_: &App, target: &Target, _: &str, _: bool) -> Result<(u64, u64)> {
     bail!("{target}: this iopath was built without the cargo feature `network`")
 }
 

@@ -139,6 +139,7 @@ pub fn push(
     target: &Target,
     url: &str,
     options: &network::Options,
+    how: network::Replacing,
 ) -> Result<network::Replaced> {
     let Some(file) = &app.options.overlay else {
         bail!("{target}: give the overlay with its changes: --overlay FILE");
@@ -150,7 +151,7 @@ pub fn push(
     let image = disk.under(file, false)?;
     let progress = app.out.progress_of("pushing", image.size());
     let mut changed = Changed { image, progress };
-    let replaced = network::replace(url, &disk.etag, &mut changed, app.options.anonymous)?;
+    let replaced = network::replace(url, &disk.etag, &mut changed, how)?;
     changed.progress.finish();
     std::fs::remove_file(file).with_context(|| file.display().to_string())?;
     Ok(replaced)

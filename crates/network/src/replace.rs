@@ -2,17 +2,20 @@
 //! the others are sent, and the object becomes the new one at once, if it is still the old one.
 //!
 //! Source: Amazon, "Amazon Simple Storage Service API Reference" (CreateMultipartUpload,
-//! UploadPart, UploadPartCopy, CompleteMultipartUpload, AbortMultipartUpload).
+//! UploadPart, UploadPartCopy, CompleteMultipartUpload, AbortMultipartUpload), and "Checking object
+//! integrity" in its user guide: the ETag of an object of several parts.
 
 use std::io;
 use std::ops::Range;
 
+use md5::{Digest, Md5};
 use reqwest::Method;
 use reqwest::header::{ETAG, HeaderName, IF_MATCH};
 
 use crate::Error;
 use crate::address::Address;
 use crate::http::word;
+use crate::kept;
 use crate::s3::{Client, between};
 
 /// Least bytes of a part that is sent: at least the 5 MiB that S3 asks for.
@@ -66,26 +69,36 @@ struct Part {
     is_sent: bool,
 }
 
+/// How an object is replaced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Replacing {
+    /// No credentials are looked for.
+    pub anonymous: bool,
+    /// The object gets metadata, tags and an access list as every new one, not those that it has.
+    pub new_properties: bool,
+}
+
 /// Replaces an object of `s3://`, whose version is `etag`, by `content`. Waits in the calling
 /// thread.
 ///
 /// # Errors
 /// Another kind of address; the object is not that version any more; the store refuses, or the
-/// content cannot be read. Then the object is as it was.
+/// content cannot be read. Then the object is as it was, unless the error says that nobody knows.
 pub fn replace(
     address: &str,
     etag: &str,
     content: &mut dyn Content,
-    anonymous: bool,
+    how: Replacing,
 ) -> Result<Replaced, Error> {
     let address = Address::parse(address)?;
     if address.url.scheme() != "s3" {
         let what = "is not replaced in parts; s3:// is".to_owned();
         return Err(Error::Address { address: address.shown(), what });
     }
-    let client = Client::new(&address, anonymous)?;
+    let client = Client::new(&address, how.anonymous)?;
     let parts = plan(content).map_err(|error| unread(&client, error))?;
-    let begun = client.send(Method::POST, "uploads=", &[], Vec::new())?;
+    let kept = if how.new_properties { Vec::new() } else { kept::of(&client)? };
+    let begun = client.send(Method::POST, "uploads=", &kept, Vec::new())?;
     let id = between(&begun.body, "UploadId").ok_or_else(|| client.strange(&begun))?;
     let upload = Upload { client: &client, id, etag, from: address };
     let result = upload.fill(&parts, content);
@@ -133,6 +146,7 @@ impl Upload<'_> {
         let client = self.client;
         let mut replaced = Replaced::default();
         let mut list = String::from("<CompleteMultipartUpload>");
+        let mut tags = Vec::new();
         for (number, part) in (1..).zip(parts) {
             let len = part.range.end - part.range.start;
             let query = format!("partNumber={number}&uploadId={}", self.id);
@@ -149,6 +163,7 @@ impl Upload<'_> {
                     self.copied(&query, &part.range)?
                 }
             };
+            tags.push(tag.clone());
             list.push_str(&format!(
                 "<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>"
             ));
@@ -159,12 +174,28 @@ impl Upload<'_> {
         self.is_still_the_same()?;
         let query = format!("uploadId={}", self.id);
         let condition = [(IF_MATCH, self.etag.to_owned())];
-        let done = client.send(Method::POST, &query, &condition, list.into_bytes())?;
-        // The answer begins before the store has done it.
-        match between(&done.body, "Error") {
-            None => Ok(replaced),
+        let done = client.send(Method::POST, &query, &condition, list.into_bytes());
+        let done = done.and_then(|done| match between(&done.body, "Error") {
+            // The answer begins before the store has done it.
             Some(_) => Err(client.strange(&done)),
+            None => Ok(()),
+        });
+        match done {
+            Ok(()) => Ok(replaced),
+            Err(error) => self.in_spite_of(error, &tags).map(|()| replaced),
         }
+    }
+
+    /// The last request failed: an answer may have been lost, after which the store says to a
+    /// second request that it knows no such upload, or that the object is another one.
+    fn in_spite_of(&self, error: Error, tags: &[String]) -> Result<(), Error> {
+        let Err(now) = self.is_still_the_same() else { return Err(error) };
+        let Error::Changed { what, .. } = &now else {
+            let what = format!("{error}; whether the object is replaced is unknown: {now}");
+            return Err(Error::Setup { address: self.client.shown.clone(), what });
+        };
+        let ours = joined(tags).is_some_and(|tag| what.ends_with(&format!("now {tag}")));
+        if ours { Ok(()) } else { Err(now) }
     }
 
     fn is_still_the_same(&self) -> Result<(), Error> {
@@ -194,6 +225,20 @@ impl Upload<'_> {
         let tag = between(&answer.body, "ETag");
         tag.ok_or_else(|| self.client.strange(&answer))
     }
+}
+
+/// The ETag of an object of parts that have these: the MD5 of theirs, and how many they are. None
+/// where theirs are no MD5, as with keys of the user.
+fn joined(tags: &[String]) -> Option<String> {
+    let mut sum = Md5::new();
+    for tag in tags {
+        let digits = tag.replace("&quot;", "").replace("&#34;", "").replace('"', "");
+        let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+        let bytes: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect::<Option<_>>()?;
+        (bytes.len() == 16).then(|| sum.update(&bytes))?;
+    }
+    let digits: String = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(format!("\"{digits}-{}\"", tags.len()))
 }
 
 /// An ETag as the text of an element.

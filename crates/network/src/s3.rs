@@ -156,7 +156,9 @@ impl Client {
                 Err(Error::Changed { address, what })
             }
             StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => Ok(status.to_string()),
-            status if status.is_server_error() => Ok(format!("the server answers {status}")),
+            status if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED => {
+                Ok(format!("the server answers {status}"))
+            }
             StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
                 let what = ": it wants credentials, or others (--anonymous: none)";
                 Err(Error::Status { address, status: status.to_string(), what })
@@ -183,4 +185,16 @@ impl Client {
 pub(crate) fn between(body: &str, name: &str) -> Option<String> {
     let (_, rest) = body.split_once(&format!("<{name}>"))?;
     rest.split_once(&format!("</{name}>")).map(|(text, _)| text.to_owned())
+}
+
+/// The texts of all elements of this name, which hold no other one of it.
+pub(crate) fn all_between<'a>(body: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
+    let (begin, end) = (format!("<{name}>"), format!("</{name}>"));
+    let mut rest = body;
+    std::iter::from_fn(move || {
+        let (_, behind) = rest.split_once(&begin)?;
+        let (text, left) = behind.split_once(&end)?;
+        rest = left;
+        Some(text)
+    })
 }

@@ -17,7 +17,7 @@ use crate::{inside, text};
 With --overlay FILE every command writes to an image on a server: the changes go to FILE, a qcow2
 image, and the object stays as it is. `push` sends the parts that differ; the store copies the
 others. If the object has changed since FILE was begun, that is an error, and nothing is replaced.
-Afterwards FILE is removed.
+The object keeps its metadata, its tags and its access list. Afterwards FILE is removed.
 
 Examples:
   iopath --overlay w.qcow2 cp hosts s3://bucket/disk.img:/etc/hosts
@@ -27,6 +27,9 @@ pub struct Options {
     /// The image: s3://BUCKET/KEY
     #[arg(value_name = "TARGET")]
     target: OsString,
+    /// Give the object the metadata and the access list of a new one, not those that it has
+    #[arg(long)]
+    new_properties: bool,
 }
 
 /// Runs `push`.
@@ -37,7 +40,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let target = TargetPath::parse(&options.target)?.target;
     let url = target.remote_url().filter(|url| url.starts_with("s3://"));
     let url = url.with_context(|| format!("{target}: an image s3://BUCKET/KEY is replaced"))?;
-    let (sent, copied) = inside::push(app, &target, url)?;
+    let (sent, copied) = inside::push(app, &target, url, options.new_properties)?;
     if app.out.json {
         let target = target.to_string();
         let line = json!({ "target": target, "sent": sent, "copied": copied });

@@ -7,9 +7,12 @@
 mod web;
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::command::{Running, iopath, iopath_in, ok, ok_in};
@@ -120,12 +123,7 @@ fn objects_of_s3_are_read() {
         dir.path().display()
     );
     run_ok("sh", &[&"-ec", &put]);
-    let run = |words: &[&str], key: &str| -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
-        command.args(words).env("AWS_ENDPOINT_URL", &at).env("AWS_REGION", "us-east-1");
-        command.env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", "secret");
-        command.env("AWS_ALLOW_HTTP", "true").env_remove("AWS_PROFILE").output().unwrap()
-    };
+    let run = |words: &[&str], key: &str| on_s3(&at, words, key);
     let output = run(&["cat", "s3://images/a/disk.img:/hostname"], "key");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "box\n", "{error}");
@@ -143,9 +141,103 @@ fn objects_of_s3_are_read() {
     );
     crash_logs_are_objects(&run);
     an_overlay_becomes_the_object(dir.path(), &at, &run);
+    a_push_keeps_what_an_object_has_beside_its_bytes(dir.path(), &at, &run);
+    a_push_whose_last_answer_is_lost_is_done(dir.path(), port);
     let output = iopath_in(dir.path(), "ls s3://images:/");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("s3://BUCKET/KEY"), "{error}");
+}
+
+/// The command with a store at `at`.
+fn on_s3(at: &str, words: &[&str], key: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
+    command.args(words).env("AWS_ENDPOINT_URL", at).env("AWS_REGION", "us-east-1");
+    command.env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", "secret");
+    command.env("AWS_ALLOW_HTTP", "true").env_remove("AWS_PROFILE").output().unwrap()
+}
+
+/// A push made a public image private, and lost its metadata and tags.
+fn a_push_keeps_what_an_object_has_beside_its_bytes(
+    dir: &Path,
+    at: &str,
+    run: &dyn Fn(&[&str], &str) -> Output,
+) {
+    let script = |text: &str| run_ok("sh", &[&"-ec", &format!("cd {}; {text}", dir.display())]);
+    let headers = "-H 'x-amz-acl: public-read' -H 'x-amz-meta-build: 7' \
+                   -H 'content-type: application/x-disk' -H 'x-amz-tagging: of=a%20b'";
+    script(&format!("curl -sf {headers} -T large.img {at}/images/kept.img"));
+    let (overlay, object) = (dir.join("kept.qcow2").display().to_string(), "s3://images/kept.img");
+    let shown = || {
+        let head = format!("curl -sf -I {at}/images/kept.img | tr -d '\\r' | sort");
+        let (acl, tags) = ("curl -sf {}?acl", "curl -sf {}?tagging");
+        let of = |text: &str| script(&text.replace("{}", &format!("{at}/images/kept.img")));
+        (script(&format!("{head} | grep -iE '^(x-amz-meta|content-type)'")), of(acl), of(tags))
+    };
+    let push = |words: &[&str]| {
+        let made = ["--overlay", &overlay, "mkdir", "-p", "s3://images/kept.img:/more"];
+        let output = run(&made, "key");
+        assert!(output.status.success(), "{output:?}");
+        let output = run(&[&["--overlay", &overlay, "push", object], words].concat(), "key");
+        assert!(output.status.success(), "{output:?}");
+    };
+    let before = shown();
+    assert!(before.0.contains("x-amz-meta-build: 7"), "{before:?}");
+    assert!(before.1.contains("AllUsers") && before.2.contains("a b"), "{before:?}");
+    push(&[]);
+    let listed = run(&["ls", "s3://images/kept.img:/"], "key").stdout;
+    assert!(String::from_utf8_lossy(&listed).contains("more"));
+    assert_eq!(shown(), before);
+    script(&format!("curl -sf {headers} -T large.img {at}/images/kept.img"));
+    push(&["--new-properties"]);
+    let head = script(&format!("curl -sf -I {at}/images/kept.img"));
+    assert!(!head.contains("x-amz-meta-build"), "{head}");
+}
+
+/// The store makes the upload the object, and the connection ends before it says so: the next try
+/// met an unknown upload, and the command said that the object is another one.
+fn a_push_whose_last_answer_is_lost_is_done(dir: &Path, store: u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = format!("http://{}", listener.local_addr().unwrap());
+    let lost = Arc::new(AtomicU64::new(0));
+    let count = lost.clone();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let count = count.clone();
+            std::thread::spawn(move || forward_but_the_last(client, store, &count));
+        }
+    });
+    let overlay = dir.join("lost.qcow2").display().to_string();
+    let with = |words: &[&str]| on_s3(&at, &[&["--overlay", &overlay], words].concat(), "key");
+    let output = with(&["mkdir", "s3://images/o.img:/lost"]);
+    assert!(output.status.success(), "{output:?}");
+    let output = with(&["push", "s3://images/o.img"]);
+    assert_eq!(lost.load(Ordering::Relaxed), 2, "it asked once more");
+    assert!(output.status.success(), "{output:?}");
+    let output = on_s3(&at, &["ls", "s3://images/o.img:/"], "key");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("lost"), "{output:?}");
+}
+
+/// Hands one request on to the store and its answer back; that of the first request that makes an
+/// upload the object is dropped.
+fn forward_but_the_last(mut client: TcpStream, store: u16, lost: &AtomicU64) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && client.read_exact(&mut byte).is_ok() {
+        head.push(byte[0]);
+    }
+    let text = String::from_utf8_lossy(&head).to_lowercase();
+    let length = text.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+    let mut body = vec![0; length.map_or(0, |text| text.trim().parse().unwrap())];
+    client.read_exact(&mut body).unwrap();
+    let mut server = TcpStream::connect(("127.0.0.1", store)).unwrap();
+    let (first, rest) = head.split_at(head.len() - 2);
+    let all = [first, b"Connection: close\r\n", rest, &body].concat();
+    server.write_all(&all).unwrap();
+    let mut answer = Vec::new();
+    server.read_to_end(&mut answer).unwrap();
+    let makes = text.starts_with("post ") && text.contains("?uploadid=");
+    if !makes || lost.fetch_add(1, Ordering::Relaxed) > 0 {
+        let _gone = client.write_all(&answer);
+    }
 }
 
 /// Writes go to the overlay; `push` sends the parts that differ. Nothing is replaced that is
