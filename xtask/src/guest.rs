@@ -35,12 +35,8 @@ pub enum Kernel {
 pub fn run(from: &Path, kernel: Kernel, script: &str, disks: &[&str]) -> Result<()> {
     let guest = make(kernel)?;
     let work = tempfile::tempdir_in(&guest)?;
-    let files = files(&guest, &from.join(script), work.path())?;
-    let mut command = Command::new("timeout");
-    command.args([LIMIT, "qemu-system-x86_64", "-M", "q35", "-accel", "tcg", "-cpu", "max"]);
-    command.args(["-m", MEMORY_MIB, "-nographic", "-no-reboot"]);
-    command.arg("-kernel").arg(guest.join("vmlinuz")).arg("-initrd").arg(files);
-    command.args(["-append", "console=ttyS0 quiet loglevel=3 rdinit=/init panic=1"]);
+    let files = files(&guest, INIT.as_ref(), Some(&from.join(script)), work.path())?;
+    let mut command = machine(&guest, &files, "rdinit=/init");
     for disk in disks {
         let disk = from.join(disk);
         let path = run::text(&disk)?.replace(',', ",,");
@@ -56,6 +52,16 @@ pub fn run(from: &Path, kernel: Kernel, script: &str, disks: &[&str]) -> Result<
         Some(status) => bail!("the script ended with status {status}"),
         None => bail!("the guest did not end ({}): {text}", output.status),
     }
+}
+
+/// A machine with the guest's kernel, a first file system, and further words for the kernel.
+pub fn machine(guest: &Path, files: &Path, words: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args([LIMIT, "qemu-system-x86_64", "-M", "q35", "-accel", "tcg", "-cpu", "max"]);
+    command.args(["-m", MEMORY_MIB, "-nographic", "-no-reboot"]);
+    command.arg("-kernel").arg(guest.join("vmlinuz")).arg("-initrd").arg(files);
+    command.args(["-append", &format!("console=ttyS0 quiet loglevel=3 panic=1 {words}")]);
+    command
 }
 
 /// The folder of the guest, which is made where it is not there.
@@ -89,12 +95,20 @@ pub fn make(kernel: Kernel) -> Result<PathBuf> {
     Ok(guest)
 }
 
-/// The guest's first file system with its first program and the script: an archive in `work`.
-fn files(guest: &Path, script: &Path, work: &Path) -> Result<PathBuf> {
+/// The guest's first file system, its first program and a script for that: an archive in `work`.
+///
+/// # Errors
+/// The host's.
+pub fn files(guest: &Path, init: &Path, script: Option<&Path>, work: &Path) -> Result<PathBuf> {
     let root = work.join("root");
+    if root.exists() {
+        std::fs::remove_dir_all(&root)?;
+    }
     run::program("cp", &["-al", run::text(&guest.join("root"))?, run::text(&root)?])?;
-    std::fs::copy(script, root.join("job")).with_context(|| script.display().to_string())?;
-    std::fs::copy(INIT, root.join("init"))?;
+    if let Some(script) = script {
+        std::fs::copy(script, root.join("job")).with_context(|| script.display().to_string())?;
+    }
+    std::fs::copy(init, root.join("init"))?;
     let archive = work.join("files");
     let words = "chmod +x init && find . | cpio -o -H newc --quiet > \"$0\"";
     let status = Command::new("sh").args(["-c", words]).arg(&archive).current_dir(&root).status();

@@ -1,6 +1,7 @@
 //! Tasks of the project: `cargo xtask help` lists them.
 
 mod bench;
+mod boot;
 mod budget;
 mod c;
 mod campaign;
@@ -69,6 +70,7 @@ cargo xtask TASK
                  compile each as a stranger gets it)
   judges [--newest]  install or name the outside programs that judge the tests (--newest: those of
                  Debian's newest suite, in the folder IOPATH_NEWEST, /var/cache/iopath/newest)
+  boot            boot a Debian from an image that we built, under QEMU, to a login prompt
   guest [--stable] [SCRIPT [DISK..]]  run a script as root with these disks in a guest, under QEMU,
                  whose kernel and tools are those of Debian's newest suite (makes it first, as root;
                  --stable: the kernel of this machine's Debian)
@@ -129,6 +131,7 @@ fn task() -> Result<()> {
         ["package", "--try"] => package::try_it(),
         ["judges"] => judges::require(),
         ["judges", "--newest"] => newest::require(),
+        ["boot"] => boot::boot(),
         ["guest"] => guest::make(guest::Kernel::Newest).map(drop),
         ["guest", "--stable"] => guest::make(guest::Kernel::Stable).map(drop),
         ["guest", "--stable", script, disks @ ..] => {
