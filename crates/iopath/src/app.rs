@@ -222,6 +222,8 @@ pub struct App<'c> {
     pub recorder: Option<Recorder>,
     /// What was opened by `--rescue`, to say at the end what could not be read.
     pub rescued: Vec<Opened>,
+    /// Passphrases that were typed, by target.
+    pub passphrases: Vec<(String, LockedBytes)>,
     /// The command line without the program's name.
     pub args: Vec<OsString>,
     /// The values in it.

@@ -232,9 +232,9 @@ fn run(args: Vec<OsString>) -> ExitCode {
     }
     let result = Runtime::real(cpus).enter("iopath", |cx| {
         cx.set_cred(rt::Cred { umask: umask.bits(), ..rt::Cred::root() });
-        let (rescued, work) = (Vec::new(), confine::work_of(&commands));
-        let args = line;
-        let mut app = App { cx, options, out, recorder: None, rescued, words, locked: None, args };
+        let (rescued, passphrases, args) = (Vec::new(), Vec::new(), line);
+        let (recorder, locked, work) = (None, None, confine::work_of(&commands));
+        let mut app = App { cx, options, out, recorder, rescued, words, locked, args, passphrases };
         let locked = match work {
             Some(work) => {
                 let mut needs = Needs::of_words(&app.words, work);

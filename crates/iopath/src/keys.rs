@@ -42,6 +42,11 @@ const SECRET_MAX: usize = 8 << 20;
 /// What standard input held: it is read once, however often a command line is parsed.
 static STDIN: OnceLock<LockedBytes> = OnceLock::new();
 
+/// What standard input held, where it was read for a key.
+pub fn from_stdin() -> Option<&'static LockedBytes> {
+    STDIN.get()
+}
+
 /// The first bytes of a file, at most `most`; of standard input, for `-`, all that any key has.
 fn bytes_of(file: &OsStr, most: usize) -> std::io::Result<LockedBytes> {
     if file.as_bytes() != b"-" {

@@ -102,6 +102,8 @@ mod overlay;
 #[cfg(feature = "command")]
 pub mod owner;
 #[cfg(feature = "command")]
+mod passphrase;
+#[cfg(feature = "command")]
 pub mod places;
 #[cfg(feature = "command")]
 pub mod remains;

@@ -93,7 +93,19 @@ impl Out {
             bar.set_prefix(verb);
             bar.enable_steady_tick(Duration::from_millis(100));
         }
-        Progress { bar, names: 0, bytes: 0 }
+        Progress { bar, names: 0, bytes: 0, names_in_all: None }
+    }
+
+    /// As [`Out::progress`] of what prints lines meanwhile: not where they go to a terminal, too.
+    /// Where it is known how many names there are, it shows the part that is done, the rate, and
+    /// how long the rest takes.
+    pub fn progress_of_names(&self, verb: &'static str, names: Option<u64>) -> Progress {
+        let mut progress = match io::stdout().is_terminal() {
+            true => Progress::hidden(),
+            false => self.progress(verb),
+        };
+        progress.names_in_all = names;
+        progress
     }
 
     /// As [`Out::progress`], where it is known how many bytes there are: shows the part that is
@@ -110,9 +122,15 @@ pub struct Progress {
     bar: ProgressBar,
     names: u64,
     bytes: u64,
+    names_in_all: Option<u64>,
 }
 
 impl Progress {
+    /// One that nobody sees.
+    pub fn hidden() -> Progress {
+        Progress { bar: ProgressBar::hidden(), names: 0, bytes: 0, names_in_all: None }
+    }
+
     /// Somebody sees it.
     pub fn is_shown(&self) -> bool {
         !self.bar.is_hidden()
@@ -142,10 +160,16 @@ impl Progress {
         self.bytes += bytes;
         if !self.bar.is_hidden() {
             let size = crate::text::size(self.bytes);
-            self.bar.set_message(match self.names {
+            let rate = self.names as f64 / self.bar.elapsed().as_secs_f64().max(0.001);
+            let message = match self.names {
                 0 => size,
-                names => format!("{names} names, {size}"),
-            });
+                names => format!("{names} names, {rate:.0}/s, {size}"),
+            };
+            if let Some(all) = self.names_in_all {
+                let part = self.names as f64 / all.max(1) as f64;
+                return count(&self.bar, format!("{message} of {all} names"), part.min(1.0));
+            }
+            self.bar.set_message(message);
             if self.bar.length().is_some() {
                 self.bar.set_position(self.bytes);
             }

@@ -56,6 +56,13 @@ impl Session {
         found.map_err(at(self.place(path)))
     }
 
+    /// How many names lie below a directory, where that is all of the file system: about as many as
+    /// inodes are in use.
+    pub fn names_below(&self, app: &mut App, top: &Attr) -> Option<u64> {
+        let of = self.fs.statfs(app.cx).ok().filter(|_| top.ino == self.fs.root());
+        of.map(|of| of.inodes.saturating_sub(of.inodes_free))
+    }
+
     /// Sets attributes as chmod(2), chown(2), truncate(2) and utimensat(2) may.
     ///
     /// # Errors
@@ -111,7 +118,7 @@ pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Session> {
     if let Some(fs) = nfs_target::mount(app, target, write)? {
         return Ok(Session::on(target.clone(), fs));
     }
-    let storage = Storage::open(app, target, write)?;
+    let storage = Storage::open_to_use(app, target, write)?;
     mount(app, &storage, write)
 }
 

@@ -17,6 +17,7 @@ pub use image::Format as Known;
 
 use crate::app::{App, EngineArg};
 use crate::inside::{self, Inside};
+use crate::passphrase;
 use crate::recognise::{self, Content, PROBE};
 use crate::remains::{self, Remain};
 use crate::rescue;
@@ -87,6 +88,16 @@ pub fn open_again(app: &App, storage: &Storage) -> Result<Arc<dyn Device>> {
     }
 }
 
+/// How often a passphrase is asked for, as by cryptsetup.
+const PASSPHRASES: u32 = 3;
+
+/// Whether a key fits no slot.
+fn is_wrong_key(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| matches!(cause.downcast_ref(), Some(container::Error::WrongKey { .. })))
+}
+
 impl Storage {
     /// Opens a target. It stays locked against other openers until the storage is dropped; other
     /// partitions of an image file may be opened.
@@ -129,6 +140,45 @@ impl Storage {
             return Storage::inside(app, target, inside, write);
         }
         Storage::on(app, target, device, write)
+    }
+
+    /// As [`Storage::open`], to use the file system on it: asks for the passphrase of a LUKS volume
+    /// where no key was given and the user sits at a terminal.
+    ///
+    /// # Errors
+    /// As [`Storage::open`]; no passphrase fits.
+    pub fn open_to_use(app: &mut App, target: &Target, write: bool) -> Result<Storage> {
+        let before = app.rescued.len();
+        let storage = Storage::open(app, target, write)?;
+        if !matches!(storage.closed, Some(Found::Luks(_))) || app.options.key_file.is_some() {
+            return Ok(storage);
+        }
+        let name = target.to_string();
+        let known = app.passphrases.iter().find(|(of, _)| *of == name);
+        let mut known = known.map(|(_, phrase)| phrase.clone());
+        let mut closed = storage;
+        for _ in 0..PASSPHRASES {
+            let phrase = match known.take() {
+                Some(phrase) => Some(phrase),
+                None => passphrase::ask(&format!("Passphrase for {name}: "))?,
+            };
+            let Some(phrase) = phrase else { break };
+            drop(closed);
+            app.rescued.truncate(before);
+            app.options.key_file = Some(phrase.clone());
+            let opened = Storage::open(app, target, write);
+            app.options.key_file = None;
+            match opened {
+                Err(error) if is_wrong_key(&error) => app.out.problem(format!("{error:#}")),
+                Err(error) => return Err(error),
+                Ok(storage) => {
+                    app.passphrases.push((name, phrase));
+                    return Ok(storage);
+                }
+            }
+            closed = Storage::open(app, target, write)?;
+        }
+        Ok(closed)
     }
 
     /// The disk inside of a container, or its partition.

@@ -6,6 +6,7 @@ use vfs::Attr;
 use vfs::walk::{Reached, descend};
 
 use crate::app::{App, at};
+use crate::out::Progress;
 use crate::session::Session;
 
 /// A directory that is being walked.
@@ -31,6 +32,21 @@ pub fn each(
     top: &Attr,
     work: &mut Work,
 ) -> Result<bool> {
+    let names = session.names_below(app, top);
+    let mut progress = app.out.progress_of_names("reading", names);
+    let done = walk(app, session, path, top, &mut progress, work);
+    progress.finish();
+    done
+}
+
+fn walk(
+    app: &mut App,
+    session: &Session,
+    path: &[u8],
+    top: &Attr,
+    progress: &mut Progress,
+    work: &mut Work,
+) -> Result<bool> {
     let mut reached = Reached::above(app.cx, &*session.fs, top.ino);
     let (mut path, mut levels, mut good) = (path.to_vec(), Vec::<Level>::new(), true);
     let mut next = Some((path.len(), Ok(top.clone())));
@@ -38,6 +54,7 @@ pub fn each(
         if let Some((outside, attr)) = next.take() {
             let done = attr.and_then(|attr: Attr| {
                 work(app, &path, &attr)?;
+                progress.add(1, attr.blocks * 512);
                 if !attr.is_dir() {
                     return Ok(None);
                 }

@@ -185,7 +185,9 @@ fn device_of(
 pub fn explain(target: &Target, closed: &Found) -> String {
     let format = closed.format();
     match closed {
-        Found::Luks(_) => format!("{target}: this is {format}: give --key-file FILE"),
+        Found::Luks(_) => format!(
+            "{target}: this is {format}: give --key-file FILE, or type its passphrase on a terminal"
+        ),
         Found::Lvm(physical) => match (physical.group(), &physical.volumes()[..]) {
             (None, _) => format!("{target}: this is an {format} without a group"),
             (Some(group), []) => format!("{target}: the volume group `{group}` has no volumes"),

@@ -94,6 +94,8 @@ const IOCTLS: &[u32] = &[
     0x5421,
     0x5450,
     0x5451, // TCGETS .. FIOCLEX
+    0x802c_542a,
+    0x402c_542b, // TCGETS2, TCSETS2: a passphrase is not shown
     0x1268,
     0x127b,
     0x8008_1272,

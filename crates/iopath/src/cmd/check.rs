@@ -58,7 +58,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let mut status = CLEAN;
     for target in &options.targets {
         let target = TargetPath::parse(target)?.target;
-        let storage = Storage::open(app, &target, false)?;
+        let storage = Storage::open_to_use(app, &target, false)?;
         let known = storage.must_be_known(app)?;
         let progress = app.out.progress("checking");
         let meter = progress.meter();

@@ -198,7 +198,7 @@ pub(super) fn on<T>(
     write: bool,
     work: impl FnOnce(&mut App, &Arc<Ext4>, Ino) -> Result<T>,
 ) -> Result<T> {
-    let storage = Storage::open(app, &place.target, write)?;
+    let storage = Storage::open_to_use(app, &place.target, write)?;
     if storage.must_be_known(app)? != Known::Ext {
         bail!("{}: only ext4 has {what} here", place.target);
     }

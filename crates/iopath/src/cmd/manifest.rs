@@ -45,9 +45,11 @@ pub struct Options {
 /// answer is failure.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let place = TargetPath::parse(&options.place)?;
-    let mut progress = app.out.progress("reading");
+    let mut progress = Progress::hidden();
     let problems = session::with_place(app, &place, false, |app, session| {
         let attr = session.find(app, &place.path, false)?;
+        let names = session.names_below(app, &attr);
+        progress = app.out.progress_of_names("reading", names);
         let reached = Reached::above(app.cx, &*session.fs, attr.ino);
         let mut walk = Walk {
             session,

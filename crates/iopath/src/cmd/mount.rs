@@ -1,7 +1,8 @@
 //! `mount`: mounts a target on a directory of the host, through FUSE.
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use vfs::FileSystem;
 
 use crate::app::{App, MountWord};
 use crate::confine::{self, Needs, Work};
+use crate::keys;
 use crate::log::{self, Level};
 use crate::metrics::Watch;
 use crate::notify::Manager;
@@ -130,7 +132,7 @@ fn lock(app: &mut App, target: &Target, read_only: bool) -> Result<Option<Keeper
     if app.options.no_sandbox || app.recorder.is_some() {
         return Ok(None);
     }
-    let keeper = Keeper::start(this_command(app, "--keeper")?).context("starting the keeper")?;
+    let keeper = Keeper::start(keeper_command(app)?).context("starting the keeper")?;
     let mut needs = Needs::default();
     let work = if read_only { Work::Look } else { Work::Change };
     needs.word(target.to_string().as_ref(), work);
@@ -175,13 +177,40 @@ fn this_command(app: &App, word: &str) -> Result<Command> {
     Ok(command)
 }
 
+/// The same for the keeper, which needs no keys, and whose standard input is not the user's.
+fn keeper_command(app: &App) -> Result<Command> {
+    let all = this_command(app, "--keeper")?;
+    let mut command = Command::new(all.get_program());
+    let mut is_value = false;
+    for arg in all.get_args() {
+        let of_key = arg == "--key" || arg == "--key-file";
+        let bytes = arg.as_bytes();
+        let both = bytes.starts_with(b"--key=") || bytes.starts_with(b"--key-file=");
+        if !of_key && !both && !is_value {
+            command.arg(arg);
+        }
+        is_value = of_key && !is_value;
+    }
+    Ok(command)
+}
+
 /// Starts this command again in the background, and waits until it serves.
 fn start(app: &App) -> Result<ExitCode> {
+    // It asks for a passphrase; a key that came by our standard input it gets by its own.
+    let typed = keys::from_stdin();
+    let stdin = match typed {
+        Some(_) => Stdio::piped(),
+        None if std::io::stdin().is_terminal() => Stdio::inherit(),
+        None => Stdio::null(),
+    };
     let mut child = this_command(app, "--background")?
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(Stdio::piped())
         .spawn()
         .context("starting the process that serves")?;
+    if let (Some(bytes), Some(mut pipe)) = (typed, child.stdin.take()) {
+        pipe.write_all(bytes).context("handing on the key")?;
+    }
     let mut said = Vec::new();
     let pipe = child.stdout.take().ok_or_else(|| anyhow!("no pipe to the process that serves"))?;
     // It closes its end when it serves.
@@ -202,6 +231,7 @@ fn detach() -> Result<()> {
     let _leads_already = rustix::process::setsid();
     std::env::set_current_dir("/")?;
     let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
     Ok(())

@@ -218,7 +218,7 @@ fn with_quota(
     // A mount that is to count from now on writes.
     let counts = |arg| matches!(arg, MountArg::Xfs(MountOption::Quota(..) | MountOption::NoQuota));
     let write = write || app.options.of_file_system().any(counts);
-    let storage = Storage::open(app, target, write)?;
+    let storage = Storage::open_to_use(app, target, write)?;
     let mounted = match storage.must_be_known(app)? {
         Known::Ext => {
             let fs = session::mount_ext(app, &storage, write)?;
@@ -413,7 +413,7 @@ struct QuotaFindings {
 }
 
 fn check(app: &mut App, target: &Target, count: bool) -> Result<ExitCode> {
-    let storage = Storage::open(app, target, count)?;
+    let storage = Storage::open_to_use(app, target, count)?;
     let known = storage.must_be_known(app)?;
     let mut options = ext4::MountOptions::default();
     if known == Known::Ext {

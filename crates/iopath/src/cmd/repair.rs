@@ -119,7 +119,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 
 /// Opens the target, only for reading where its medium cannot be written.
 fn open(app: &mut App, target: &Target, write: bool) -> Result<(Storage, bool)> {
-    let error = match Storage::open(app, target, write) {
+    let error = match Storage::open_to_use(app, target, write) {
         Ok(storage) => return Ok((storage, write)),
         Err(error) => error,
     };
@@ -134,7 +134,7 @@ fn open(app: &mut App, target: &Target, write: bool) -> Result<(Storage, bool)> 
     if !write || !read_only {
         return Err(error);
     }
-    Ok((Storage::open(app, target, false)?, false))
+    Ok((Storage::open_to_use(app, target, false)?, false))
 }
 
 /// Why the plan is not carried out; None where it is.

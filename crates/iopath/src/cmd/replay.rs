@@ -29,7 +29,7 @@ pub struct Options {
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     for target in &options.targets {
         let target = TargetPath::parse(target)?.target;
-        let storage = Storage::open(app, &target, true)?;
+        let storage = Storage::open_to_use(app, &target, true)?;
         if storage.must_be_known(app)? == Known::Xfs {
             replay_xfs(app, &storage)?;
             continue;

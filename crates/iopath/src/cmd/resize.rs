@@ -103,7 +103,7 @@ fn longer(storage: &Storage, options: &Options) -> Option<u64> {
 
 /// Opens the target; an image file is made long enough first.
 fn open(app: &mut App, target: &Target, options: &Options) -> Result<(Storage, Known)> {
-    let storage = Storage::open(app, target, true)?;
+    let storage = Storage::open_to_use(app, target, true)?;
     let known = storage.must_be_known(app)?;
     let short = longer(&storage, options).filter(|_| !options.dry_run);
     let Some(size) = short else { return Ok((storage, known)) };
@@ -115,7 +115,7 @@ fn open(app: &mut App, target: &Target, options: &Options) -> Result<(Storage, K
         }
     }
     drop(storage);
-    Ok((Storage::open(app, target, true)?, known))
+    Ok((Storage::open_to_use(app, target, true)?, known))
 }
 
 /// The same for ext2, ext3 and ext4.

@@ -131,7 +131,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     if of_ext == ext::TuneOptions::default() {
         bail!("nothing to change: give -L, -U, -O or another option");
     }
-    let storage = Storage::open(app, &target, true)?;
+    let storage = Storage::open_to_use(app, &target, true)?;
     if storage.must_be_known(app)? == Known::Ext {
         tune_ext(app, &storage, &of_ext, options)?;
     } else {

@@ -59,7 +59,7 @@ pub struct Options {
 /// A target that cannot be opened or read, or is no ext; a directory that cannot be made.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let target = TargetPath::parse(&options.target)?.target;
-    let storage = Storage::open(app, &target, false)?;
+    let storage = Storage::open_to_use(app, &target, false)?;
     storage.must_be_known(app)?;
     let progress = app.out.progress("looking");
     let deletions = repair::deleted(app.cx, &storage.queue);

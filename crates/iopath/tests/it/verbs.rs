@@ -1,10 +1,12 @@
 //! The command's manners, beside those of the real tools: what failed for users of six kinds. Needs
 //! root, e2fsprogs, xfsprogs and util-linux.
 
+#![allow(clippy::disallowed_methods, reason = "the host's own programs are tested, in real time")]
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use crate::command::{bash_in, iopath, iopath_in, ok, ok_in};
 use serde_json::Value;
@@ -475,4 +477,33 @@ fn an_encrypted_directory_is_used_with_its_key_and_emptied_without() {
     let error = lab.fails(1, "encrypt set --key k v.img:/s");
     assert!(error.contains("ENOTSUP") || error.contains("EOPNOTSUPP"), "{error}");
     judge::e2fsck(&lab.path("e.img")).expect("sound");
+}
+
+/// `manifest`, `du`, `find` and `chmod -R` counted names on a terminal, if at all, and did not say
+/// how many there are nor how long the rest takes.
+#[test]
+fn a_walk_through_an_image_shows_how_long_it_takes() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for number in 0..10_000 {
+        let folder = dir.join(format!("tree/{}", number / 100));
+        if number % 100 == 0 {
+            fs::create_dir_all(&folder).unwrap();
+        }
+        fs::write(folder.join(number.to_string()), "x").unwrap();
+    }
+    ok_in(dir, "mkfs -q -t ext4 -d tree p.img");
+    for words in ["manifest", "du -s"] {
+        let line = format!(
+            "for n in 1 2 3; do {} {words} p.img: > out; done",
+            env!("CARGO_BIN_EXE_iopath")
+        );
+        let mut script = Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).current_dir(dir).env("TERM", "xterm");
+        let output = script.stdin(Stdio::null()).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{shown}");
+        let says = |line: &str| line.contains(" of 101") && line.contains(" left [");
+        assert!(shown.split('\r').any(says), "{words}: {shown}");
+    }
 }

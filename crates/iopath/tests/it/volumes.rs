@@ -4,8 +4,9 @@
 #![allow(clippy::disallowed_methods, reason = "the host's own programs are tested, in real time")]
 
 use std::fs;
+use std::io::{Read, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::command::{iopath_in, ok_in};
 use testkit::judge::{e2fsck, run_ok};
@@ -150,4 +151,62 @@ fn verity_checks_every_read_of_a_command() {
     let error =
         refusal(dir, &format!("rm --root-hash {root} --hash-device hash.img disk.img:/file"));
     assert!(error.contains("dm-verity is read, not written"), "{error}");
+}
+
+/// The command on a terminal of its own, where `typed` comes behind each question; answers what the
+/// terminal showed, and whether it succeeded.
+fn on_a_terminal(dir: &Path, words: &str, typed: &[&str]) -> (String, bool) {
+    let line = format!("{} {words}", env!("CARGO_BIN_EXE_iopath"));
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(dir);
+    let mut script = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut keys, mut screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+    let mut shown = Vec::new();
+    for (number, line) in typed.iter().enumerate() {
+        let asked = |shown: &[u8]| String::from_utf8_lossy(shown).matches("Passphrase for").count();
+        let mut byte = [0];
+        while asked(&shown) <= number || !shown.ends_with(b": ") {
+            screen.read_exact(&mut byte).unwrap();
+            shown.push(byte[0]);
+        }
+        keys.write_all(line.as_bytes()).unwrap();
+    }
+    screen.read_to_end(&mut shown).unwrap();
+    let shown = String::from_utf8_lossy(&shown).into_owned();
+    (shown, script.wait().unwrap().success())
+}
+
+/// Without a key file the command only refused; with `--key-file -` a mount in the background got
+/// an empty one, and its helper waited for one.
+#[test]
+fn a_passphrase_is_asked_for_on_a_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("key"), "open sesame").unwrap();
+    fs::write(dir.join("motd"), "hello there\n").unwrap();
+    sh(dir, &format!("truncate -s 24M l.img && cryptsetup luksFormat --type luks1 {FAST} l.img"));
+    ok_in(dir, "mkfs -q -t ext4 --key-file key l.img");
+    ok_in(dir, "cp -q --key-file key motd l.img:/motd");
+    let (shown, good) = on_a_terminal(dir, "cat l.img:/motd l.img:/motd", &["open sesame\n"]);
+    assert!(good && shown.matches("hello there").count() == 2, "{shown}");
+    assert!(!shown.contains("sesame"), "{shown}");
+    let typed = ["open\n", "open sesamf\u{7f}e\n"];
+    let (shown, good) = on_a_terminal(dir, "check l.img", &typed);
+    assert!(good && shown.contains("the key fits no slot"), "{shown}");
+    let (shown, good) = on_a_terminal(dir, "ls l.img:/", &["a\n", "b\n", "c\n"]);
+    assert!(!good && shown.contains("give --key-file FILE"), "{shown}");
+    let (shown, good) = on_a_terminal(dir, "ls l.img:/", &["open\u{3}"]);
+    assert!(!good && shown.contains("interrupted"), "{shown}");
+    // Who only looks at a volume is not asked.
+    let (shown, good) = on_a_terminal(dir, "info l.img", &[]);
+    assert!(good && shown.contains("LUKS1"), "{shown}");
+    fs::create_dir(dir.join("m")).unwrap();
+    let (shown, good) = on_a_terminal(dir, "mount l.img m", &["open sesame\n"]);
+    assert!(good, "{shown}");
+    sh(dir, "cmp m/motd motd && umount m");
+    let piped = "cat key | timeout 60 \"$IOPATH\" mount --key-file - l.img m; \
+                 cmp m/motd motd; umount m";
+    let mut command = Command::new("sh");
+    command.args(["-ec", piped]).current_dir(dir).env("IOPATH", env!("CARGO_BIN_EXE_iopath"));
+    assert!(command.status().unwrap().success());
 }
