@@ -328,6 +328,12 @@ impl Checker<'_> {
                 format!("{:#04x} behind the name of entry {}", data[behind], reading.entries);
             self.findings.add(rule, at, detail);
         }
+        let expected = self.g.dir_layout().stored_type(FileKind::Directory.dir_type());
+        if entry.ino != 0 && ![0, expected].contains(&entry.file_type) && entry.file_type <= 7 {
+            let (count, found) = (reading.entries, entry.file_type);
+            let detail = format!("entry {count} has type {found}, should be {expected}");
+            self.findings.add(Rule::DirEntryType, at, detail);
+        }
         if reading.entries == 1 {
             if entry.name != b"." || entry.ino != reading.ino {
                 let name = String::from_utf8_lossy(entry.name);

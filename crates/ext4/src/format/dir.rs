@@ -252,13 +252,11 @@ fn check_name(
     }
     let name = &block[at + HEADER_LEN..at + HEADER_LEN + name_len];
     if layout.names.is_encrypted() && name != b"." && name != b".." {
-        return match name_len < ENCRYPTED_MIN {
-            true => Err(CorruptKind::DirNameEncrypted { offset, name_len: header.name_len }),
-            false => Ok(()),
-        };
-    }
+        if name_len < ENCRYPTED_MIN {
+            return Err(CorruptKind::DirNameEncrypted { offset, name_len: header.name_len });
+        }
     // A slash would let a crafted image write outside the place where it is unpacked.
-    if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+    } else if name.iter().any(|&byte| byte == b'/' || byte == 0) {
         return Err(CorruptKind::DirNameByte { offset });
     }
     if layout.names == Names::Data {

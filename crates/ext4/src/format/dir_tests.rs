@@ -131,6 +131,23 @@ fn every_malformed_entry_has_its_error() {
     assert!(matches!(verify_checksum(InodeSeed(78), &good), Err(DirChecksum { .. })));
 }
 
+/// The types of entries whose names are encrypted were taken unseen.
+#[test]
+fn types_beside_encrypted_names_are_checked() {
+    let layout =
+        DirLayout { block_size: 1024, checksum: false, filetype: true, names: Names::Encrypted };
+    let mut block = vec![0; 1024];
+    init_dots(&mut block, layout, 2, 2, 2);
+    let name = b"/\0 and others 16";
+    let room = scan(&block, layout, &Key::new(b"x"), entry_len(name.len())).room.expect("room");
+    insert(&mut block, layout, room, 11, 1, name);
+    check(&block, layout, 100).expect("well formed");
+    let at = entries(&block, layout).last().expect("an entry").offset;
+    block[at as usize + 7] = 255;
+    let expected = CorruptKind::DirFileType { offset: at, file_type: 255 };
+    assert_eq!(check(&block, layout, 100), Err(expected));
+}
+
 /// Nothing panics or hangs on blocks of noise.
 #[test]
 fn noise_is_refused_and_never_followed_out_of_the_block() {

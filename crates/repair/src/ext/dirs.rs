@@ -35,6 +35,7 @@ const REBUILD: &[Rule] = &[
     Rule::HtreeHash,
     Rule::DirTail,
     Rule::DirEntryLength,
+    Rule::DirEntryType,
     Rule::DirHole,
 ];
 

@@ -356,6 +356,8 @@ fn directories() -> Vec<Defect> {
             });
         }),
         on(DirEntryType, |image| edit_entry(image, "deep", "linked", |entry| entry[7] = 2)),
+        on(DirEntryType, |image| edit_entry(image, "deep", ".", |entry| entry[7] = 1)),
+        on(DirEntryType, |image| edit_entry(image, "deep/er", "..", |entry| entry[7] = 7)),
         on(DirDot, |image| edit_entry(image, "deep", ".", |entry| entry[0] = 2)),
         on(DirDotdot, |image| {
             edit_entry(image, "deep/er", "..", |entry| entry[0..4].copy_from_slice(&[2, 0, 0, 0]));
