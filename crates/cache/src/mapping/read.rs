@@ -25,9 +25,6 @@ const COPY_BATCH: usize = 32;
 /// Up to this many bytes of one folio are copied under the lock: cheaper than a reference.
 const COPY_LOCKED_MAX: u64 = 4096;
 
-/// A first read of so many bytes is one of a copy, which goes on to the end of the file.
-const WHOLE: u64 = 256 << 10;
-
 /// One round of device reads: what its bios share.
 pub(super) struct ReadOp {
     /// Epoch of the mapping when it began.
@@ -172,11 +169,7 @@ impl Mapping {
             } else {
                 let max = self.readahead_max(end - first);
                 let stream = state.streams.get_or_insert_default().select(first);
-                // Who asks a device that answers late for much of a file's start wants the file.
-                let far = self.cache().config().readahead_early;
-                let whole = far && at == 0 && end >= WHOLE && max > WHOLE;
-                let wanted = if whole { end.max(max / 2 + 1) } else { end };
-                let window = stream.on_miss(at, wanted, max);
+                let window = stream.on_miss(at, end, max);
                 let share = (self.cache().config().limit_bytes / 4).max(1 << self.shift());
                 Some(window.start..window.end.min(window.start + share))
             }

@@ -11,11 +11,6 @@ const FILE_BYTES: u64 = 4 << 20;
 
 /// Reads a file from the start with a cold cache; the read requests of file data, in order.
 fn sequential_read(early: bool, readahead_bytes: Option<u32>) -> Vec<TraceEvent> {
-    read_in_pieces(early, readahead_bytes, 4096)
-}
-
-/// The same, by a reader of so many bytes at once.
-fn read_in_pieces(early: bool, readahead_bytes: Option<u32>, piece: usize) -> Vec<TraceEvent> {
     rt::testing::world(|cx| {
         let memory = Cell::new("ext4", 4096).fresh(cx, 64 << 20);
         let mut machine = Profile::built_in(FLASH);
@@ -39,11 +34,11 @@ fn read_in_pieces(early: bool, readahead_bytes: Option<u32>, piece: usize) -> Ve
                 }
                 None => {
                     let ino = fs.lookup(cx, fs.root(), b"file").expect("there").ino;
-                    let mut buf = vec![0; piece];
+                    let mut buf = [0; 4096];
                     fs.getattr(cx, ino).expect("an inode");
                     queue.take_trace();
-                    for at in (0..FILE_BYTES).step_by(piece) {
-                        assert_eq!(fs.read(cx, ino, at, &mut buf).expect("read"), piece);
+                    for at in (0..FILE_BYTES).step_by(4096) {
+                        assert_eq!(fs.read(cx, ino, at, &mut buf).expect("read"), 4096);
                     }
                     events = queue.take_trace().0;
                 }
@@ -89,22 +84,6 @@ fn an_early_marker_keeps_the_next_window_queued() {
     assert_eq!(sizes[..5], [16, 32, 64, 128, 128]);
     assert_eq!(sizes.iter().sum::<u64>(), FILE_BYTES / 1024);
     assert_eq!(most, 2);
-}
-
-/// A copy asks for 256 KiB at once: its windows began at 1 MiB, so that a server at 20 ms was asked
-/// for little in the first round trips.
-#[test]
-fn a_copy_from_a_far_device_begins_with_a_whole_window() {
-    let copy = |early, piece| read_in_pieces(early, Some(2 << 20), piece);
-    let first = |events: &[TraceEvent]| {
-        let is_sent = |event: &&TraceEvent| event.kind == TraceKind::Dispatched;
-        let is_done = |event: &TraceEvent| event.kind == TraceKind::Completed;
-        let sent = events.iter().take_while(|event| !is_done(event)).filter(is_sent);
-        sent.map(|event| event.count / 2).sum::<u64>()
-    };
-    assert_eq!(first(&copy(true, 256 << 10)), 2048);
-    assert_eq!(first(&copy(false, 256 << 10)), 512);
-    assert_eq!(first(&copy(true, 64 << 10)), 256);
 }
 
 #[test]
