@@ -109,8 +109,8 @@ pub struct Mounting {
     pub is_far: bool,
 }
 
-/// Most bytes that are read ahead of a reader of a far device. A window begins at an eighth of it
-/// where a reader asks for 1 MiB at once, as copies do: two round trips of 20 ms at 100 MB/s.
+/// Most bytes that are read ahead of a reader of a far device. The windows of a reader who asks for
+/// 256 KiB at once, as copies do, begin at 1 MiB.
 const FAR_WINDOW: u32 = 32 << 20;
 
 impl Mounting {

@@ -15,7 +15,7 @@ fn an_interrupted_copy_leaves_a_sound_image_and_says_how_far_it_came() {
     let dir = dir.path();
     fs::create_dir(dir.join("tree")).unwrap();
     for number in 0..100 {
-        fs::write(dir.join(format!("tree/{number}")), vec![number; 20_000]).unwrap();
+        fs::write(dir.join(format!("tree/{number}")), vec![number + 1; 20_000]).unwrap();
     }
     let tar = dir.join("tree.tar");
     run_ok("tar", &[&"-C", &dir, &"-cf", &tar, &"tree"]);
