@@ -105,8 +105,8 @@ pub struct Fs<'a> {
     mmp_marked: bool,
     /// The round found an inode that it had not read: the next one reads it.
     again: bool,
-    /// Checksums that were tried to find whose inode lies in a slot.
-    tries: u64,
+    /// Inodes in whose slots others lie, and which.
+    overlain: BTreeMap<u32, u32>,
     /// Maps are of removed inodes: nodes that are empty by now are read as they were.
     of_deleted: bool,
 }
@@ -243,6 +243,7 @@ impl<'a> Fs<'a> {
         self.descriptors()?;
         self.start_inodes();
         self.strayed_tables()?;
+        self.strayed_slots()?;
         self.system_inodes()?;
         self.scan_inodes()?;
         self.attribute_blocks()?;

@@ -92,7 +92,6 @@ fn slot_stored(slot: &[u8]) -> u32 {
 impl Fs<'_> {
     /// Forgets what the last round knew.
     pub fn start_inodes(&mut self) {
-        self.tries = 0;
         self.inodes.clear();
         self.shared.clear();
         self.rebuilt.clear();
@@ -211,7 +210,7 @@ impl Fs<'_> {
             (slot, trusted) = (old, true);
             values = InodeValues::read(&slot, &self.g);
         }
-        if !trusted && !system && self.lies_below_another(ino, &slot)? {
+        if !trusted && !system && self.lies_below_another(ino)? {
             return Ok(());
         }
         let unused = QUOTA_INOS.contains(&ino) && !self.g.quota_inos.contains(&ino)
@@ -281,7 +280,8 @@ impl Fs<'_> {
         Ok(Some(slot))
     }
 
-    fn slot_trusted(&self, ino: u32, slot: &[u8]) -> bool {
+    /// Whether the checksum of a slot is right, or there is none.
+    pub fn slot_trusted(&self, ino: u32, slot: &[u8]) -> bool {
         let seed = self.seed(ino, InodeValues::generation_of(slot));
         !self.g.checksums.metadata || stored_inode(slot) == seed.inode(slot)
     }

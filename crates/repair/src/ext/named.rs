@@ -123,13 +123,15 @@ impl Fs<'_> {
         Ok(wanted)
     }
 
-    /// The first inode that may be a system file and is the one.
+    /// The first inode that may be a system file and is the one; not one whose checksum says that
+    /// it belongs elsewhere.
     fn find_system(
         &mut self,
         mut is_it: impl FnMut(&mut Self, u32) -> Result<bool, DeviceError>,
     ) -> Result<Option<u32>, DeviceError> {
         for ino in self.searched() {
-            if is_it(self, ino)? {
+            let slot = self.slot(ino)?;
+            if self.slot_trusted(ino, &slot) && is_it(self, ino)? {
                 return Ok(Some(ino));
             }
         }

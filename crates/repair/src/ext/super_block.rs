@@ -117,7 +117,7 @@ pub fn open<'a>(
         tree: Default::default(),
         again: false,
         of_deleted: false,
-        tries: 0,
+        overlain: Default::default(),
         mmp_marked: false,
         g: geometry,
     })

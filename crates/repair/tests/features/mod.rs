@@ -425,6 +425,43 @@ fn blocks_of_inode_tables_go_back() {
     }
 }
 
+/// Sectors of the inode tables that were swapped, and a table that moved as a whole, go back, each
+/// inode by its own checksum. A sector that lies over another costs the inodes below: none has the
+/// content of another.
+#[test]
+fn sectors_of_inode_tables_go_back() {
+    for kind in ["mke2fs-1k", "ext4-4k", "verity-64k"] {
+        let (device, before) = of(kind);
+        let image = device.snapshot();
+        let g = geometry(&image);
+        let slot = |ino: u32| crate::support::slot_place(&image, &g, ino).expect("sound");
+        let [one, other] =
+            ["slow", "deep0"].map(|name| slot(ino_of(&device, name)).start / 512 * 512);
+        assert_ne!(one, other, "{kind}");
+        let swapped = Arc::new(device.fork());
+        swapped.write_at(one as u64, &image[other..other + 512]);
+        swapped.write_at(other as u64, &image[one..one + 512]);
+        let planned = plan(&swapped).expect("a plan");
+        assert!(planned.is_safe(), "{kind}: {:#?}", planned.findings);
+        assert_eq!(repaired(&swapped), before, "{kind}");
+        let start = slot(11).start / 512 * 512;
+        let rotated = Arc::new(device.fork());
+        let len = 5 * 1024;
+        rotated.write_at(start as u64, &image[start + 512..start + len]);
+        rotated.write_at((start + len - 512) as u64, &image[start..start + 512]);
+        let after = repaired(&rotated);
+        assert!(after == before, "{kind}: {:?}", testkit::manifest::diff(&before, &after));
+        let copied = Arc::new(device.fork());
+        copied.write_at(other as u64, &image[one..one + 512]);
+        let after = repaired(&copied);
+        assert_eq!(entry(&after, "slow"), entry(&before, "slow"), "{kind}");
+        for (path, now) in &after {
+            let kept = before.get(path).is_none_or(|then| then.sha256 == now.sha256);
+            assert!(kept, "{kind}: {path:?}");
+        }
+    }
+}
+
 /// `resize_inode` beside `meta_bg`: two places for further descriptors, which Linux makes no larger
 /// and e2fsck does not leave; a reserve without the feature. The check was silent. Method: a
 /// reserve that gets `meta_bg`, the reverse, and one without its feature. Copies know better; where
