@@ -54,6 +54,7 @@ mod tree_build;
 mod tree_hash;
 mod tree_read;
 mod undelete;
+mod witness;
 
 pub use shrink::{plan as plan_shrink, plan_least as plan_least_shrink};
 pub use undelete::deleted;
@@ -108,6 +109,8 @@ struct Fs<'a> {
     touched: BTreeSet<u32>,
     /// Contents that lie where others belong, by the block that they belong into.
     strays: BTreeMap<u64, Vec<u8>>,
+    /// Inodes that lie in the place of others, by their numbers.
+    stray_inodes: BTreeMap<u64, Vec<u8>>,
     /// Blocks that hold inodes of another place.
     elsewhere: BTreeSet<u64>,
     /// Blocks are put right where they say how; nothing is cleared or written anew yet.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use base::{FsBlock, Ino};
 use block::DeviceError;
 use xfs::Rule;
-use xfs::format::inode::{Flags, Flags2, ForkFormat};
+use xfs::format::inode::{Flags, Flags2};
 use xfs::format::record::{
     RMAP_ATTR_FORK, RMAP_BMBT, RMAP_OFFSET_MASK, RMAP_UNWRITTEN, Rmap, owner,
 };
@@ -18,10 +18,10 @@ use super::{Fs, lossy, safe};
 use crate::RepairError;
 
 /// Which fork of which inode.
-type ForkOf = (u64, Which);
+pub type ForkOf = (u64, Which);
 
 /// What reverse mappings say of forks.
-type Mapped = BTreeMap<ForkOf, Vec<Extent>>;
+pub type Mapped = BTreeMap<ForkOf, Vec<Extent>>;
 
 /// A run of blocks of one fork that somebody else claims, too.
 #[derive(Clone, Copy, Debug)]
@@ -52,14 +52,14 @@ impl Owned {
 }
 
 /// The fork that a reverse mapping names, if it is content of one.
-fn fork_of(rmap: &Rmap) -> Option<ForkOf> {
+pub fn fork_of(rmap: &Rmap) -> Option<ForkOf> {
     let fork = owner::is_inode(rmap.owner) && rmap.offset & RMAP_BMBT == 0;
     let which = if rmap.offset & RMAP_ATTR_FORK != 0 { Which::Attr } else { Which::Data };
     fork.then_some((rmap.owner, which))
 }
 
 /// The parts of `list` that `other` does not have.
-fn differing(list: &[Extent], other: &[Extent]) -> Vec<Extent> {
+pub fn differing(list: &[Extent], other: &[Extent]) -> Vec<Extent> {
     let mut out = Vec::new();
     for extent in list {
         let mut at = extent.offset;
@@ -170,186 +170,6 @@ impl Fs<'_> {
         }
         forks.values_mut().for_each(|list| list.sort_by_key(|extent| extent.offset));
         Some(forks)
-    }
-
-    /// Corrects forks by the reverse mappings where free space and the other forks agree with
-    /// those.
-    fn ask_rmaps(&mut self, device: Device, mut forks: Mapped) {
-        let mut changes: Vec<(ForkOf, Vec<Extent>, Vec<Extent>)> = Vec::new();
-        for (&ino, inode) in &self.inodes {
-            for which in Which::BOTH {
-                let mapped = forks.remove(&(ino, which)).unwrap_or_default();
-                let fork = inode.fork(which);
-                let format = match which {
-                    Which::Data => inode.core.format,
-                    Which::Attr => inode.core.attr_format,
-                };
-                if fork.device() != device {
-                    continue;
-                }
-                // What lies in the inode has no blocks.
-                let maps = matches!(format, ForkFormat::Extents | ForkFormat::Btree);
-                let mapped = if maps { mapped } else { Vec::new() };
-                let (extra, missing) =
-                    (differing(fork.mapped(), &mapped), differing(&mapped, fork.mapped()));
-                if !extra.is_empty() || !missing.is_empty() {
-                    changes.push(((ino, which), extra, missing));
-                }
-            }
-        }
-        if changes.is_empty() {
-            return;
-        }
-        let (holders, realtime) = (self.holders(device), device == Device::Realtime);
-        for (of, extra, missing) in changes {
-            let restored: Vec<Extent> = missing
-                .into_iter()
-                .filter(|extent| extent.check(&self.g, realtime, At::Inode(Ino(of.0))).is_ok())
-                .filter(|extent| self.is_in_use(device, extent) && !is_held(&holders, extent, of))
-                .collect();
-            let refuted: Vec<Extent> =
-                extra.into_iter().filter(|extent| self.is_refuted(extent, of)).collect();
-            self.correct(of, &refuted, &restored);
-        }
-    }
-
-    /// All content of forks on a device, by its place.
-    fn holders(&self, device: Device) -> Vec<(u64, u64, ForkOf)> {
-        let mut list = Vec::new();
-        for (&ino, inode) in &self.inodes {
-            for which in Which::BOTH {
-                let fork = inode.fork(which);
-                if fork.device() != device {
-                    continue;
-                }
-                list.extend(fork.mapped().iter().map(|extent| {
-                    (extent.start.0, extent.start.0 + u64::from(extent.count), (ino, which))
-                }));
-            }
-        }
-        list.sort_unstable();
-        list
-    }
-
-    /// Whether no block of an extent is free, as far as its group knows.
-    fn is_in_use(&self, device: Device, extent: &Extent) -> bool {
-        let place = self.place(device, extent.start);
-        let records = self.records_of(place);
-        (place.block..place.block + extent.count).all(|block| !records.says_free(block))
-    }
-
-    /// Whether reverse mappings and free space speak against a fork: its blocks are of another
-    /// owner, or in another place of the file, or nobody's and free.
-    fn is_refuted(&self, extent: &Extent, of: ForkOf) -> bool {
-        let device = self.inodes[&of.0].fork(of.1).device();
-        let place = self.place(device, extent.start);
-        let end = place.block + extent.count;
-        let rmaps = self.records_of(place).rmaps.as_deref().unwrap_or_default();
-        let mut overlapping =
-            rmaps.iter().filter(|rmap| rmap.start < end && place.block < rmap.start + rmap.len);
-        let other = overlapping.any(|rmap| match fork_of(rmap) {
-            Some(theirs) if theirs == of => {
-                let offset = rmap.offset & RMAP_OFFSET_MASK;
-                let theirs = offset.wrapping_sub(rmap.start.into());
-                // Another place of the file, which has nothing there: else the fork has it all.
-                theirs != extent.offset.wrapping_sub(place.block.into())
-                    && self.fits_size(of, offset + u64::from(rmap.len))
-                    && self.inodes[&of.0].fork(of.1).runs(offset, 1).is_none()
-            }
-            // One record alone, of somebody who does not know of it, is the one that is wrong. One
-            // of somebody who shares the block says nothing against this fork.
-            Some(theirs) => {
-                self.maps(theirs, place, rmap)
-                    && !self.is_sharer(of, Place { block: rmap.start.max(place.block), ..place })
-            }
-            None if owner::is_inode(rmap.owner) => {
-                let inode = self.inodes.get(&rmap.owner);
-                let start = self.block_of(Place { block: rmap.start, ..place });
-                let end = FsBlock(start.0 + u64::from(rmap.len));
-                inode.is_some_and(|inode| {
-                    let trees = inode.data.tree.iter().chain(&inode.attr.tree);
-                    trees.into_iter().any(|block| (start..end).contains(block))
-                })
-            }
-            None if [owner::FS, owner::LOG, owner::INODES].contains(&rmap.owner) => {
-                let fixed = self.fixed_on(place);
-                fixed.iter().any(|claim| {
-                    let apart = claim.start + claim.len <= rmap.start
-                        || rmap.start + rmap.len <= claim.start;
-                    claim.owner == rmap.owner && !apart
-                })
-            }
-            None => true,
-        });
-        other || !self.is_in_use(device, extent)
-    }
-
-    /// Whether a fork may be one of those that share a block: the reference counts know of more
-    /// owners than the reverse mappings name, without it.
-    fn is_sharer(&self, (ino, which): ForkOf, place: Place) -> bool {
-        let (core, records) = (&self.inodes[&ino].core, self.records_of(place));
-        if which != Which::Data || !core.flags2.contains(Flags2::REFLINK) {
-            return false;
-        }
-        let known = records.refs(place.block).unwrap_or(1);
-        let holds = |start: u32, len: u32| start <= place.block && place.block < start + len;
-        let rmaps = records.rmaps.iter().flatten().filter(|rmap| holds(rmap.start, rmap.len));
-        let others = rmaps.filter_map(fork_of).filter(|&other| other != (ino, which));
-        others.count() < known as usize
-    }
-
-    /// Whether a fork maps anything of a record of a group that says so.
-    fn maps(&self, (ino, which): ForkOf, group: Place, rmap: &Rmap) -> bool {
-        let start = self.block_of(Place { block: rmap.start, ..group }).0;
-        let end = start + u64::from(rmap.len);
-        self.inodes.get(&ino).is_some_and(|inode| {
-            let fork = inode.fork(which);
-            fork.device() == group.device
-                && fork.mapped().iter().any(|extent| {
-                    extent.start.0 < end && start < extent.start.0 + u64::from(extent.count)
-                })
-        })
-    }
-
-    /// Whether a fork may map blocks up to `end`: its content does not end before.
-    fn fits_size(&self, (ino, which): ForkOf, end: u64) -> bool {
-        let inode = &self.inodes[&ino];
-        let size = inode.core.size.div_ceil(u64::from(self.g.block_size));
-        which == Which::Attr || inode.core.file_type() != 0x8000 || end <= size
-    }
-
-    /// Takes refuted extents out of a fork and puts restored ones in.
-    fn correct(&mut self, of: ForkOf, refuted: &[Extent], restored: &[Extent]) {
-        if refuted.is_empty() && restored.is_empty() {
-            return;
-        }
-        let (ino, which) = of;
-        let inode = self.inodes.get_mut(&ino).expect("an inode in use");
-        let fork = inode.fork_mut(which);
-        for extent in refuted {
-            fork.cut(extent.offset..extent.end());
-        }
-        for extent in restored {
-            fork.place(*extent);
-        }
-        inode.renew(which);
-        let at = At::Inode(Ino(ino));
-        let (action, count) = ("take the blocks that the reverse mappings name", restored.len());
-        let covered = refuted.iter().all(|extent| {
-            let fork = self.inodes[&ino].fork(which);
-            fork.runs(extent.offset, extent.count).is_some()
-        });
-        let detail = format!("{} runs of blocks are not its own", refuted.len());
-        self.note(match (refuted.is_empty(), covered) {
-            (true, _) => {
-                let detail = format!("{count} runs of blocks are missing in its map");
-                safe(Rule::InodeExtents, at, detail, action)
-            }
-            (false, true) => safe(Rule::DoubleUse, at, detail, action),
-            (false, false) => {
-                lossy(Rule::DoubleUse, at, detail, "take them out of its map", "what was there")
-            }
-        });
     }
 
     /// Settles what is still claimed twice on a device.
@@ -544,12 +364,6 @@ impl Fs<'_> {
         self.note(lossy(Rule::DoubleUse, At::Inode(Ino(ino)), detail, "copy them", loss));
         Ok(())
     }
-}
-
-/// Whether a fork other than `of` has a block of an extent.
-fn is_held(holders: &[(u64, u64, ForkOf)], extent: &Extent, of: ForkOf) -> bool {
-    let (start, end) = (extent.start.0, extent.start.0 + u64::from(extent.count));
-    holders.iter().any(|&(from, to, holder)| holder != of && from < end && start < to)
 }
 
 #[cfg(test)]

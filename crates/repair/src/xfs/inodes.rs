@@ -212,6 +212,13 @@ impl Fs<'_> {
         if let Some(fixed) = self.restored_slot(ino, slot)? {
             return Ok(Some(fixed));
         }
+        let astray = self.notice_stray_inode(ino, slot)?;
+        if let Some(own) = self.take_stray_inode(ino)? {
+            return Ok(Some(own));
+        }
+        if astray {
+            return Ok(None);
+        }
         if let Some(fixed) = self.renamed_slot(ino, slot)? {
             return Ok(Some(fixed));
         }

@@ -1,8 +1,9 @@
-//! Misplaced blocks: each contains its own address, which is its true place.
+//! Misplaced blocks and inodes: each contains its own address, which is its true place.
 
+use base::Ino;
 use block::DeviceError;
 use xfs::Rule;
-use xfs::format::inode::RawInode;
+use xfs::format::inode::{self, RawInode};
 use xfs::format::{At, Kind, verifier};
 
 use super::{Fs, safe};
@@ -77,6 +78,67 @@ impl Fs<'_> {
         self.elsewhere.remove(&here);
         self.note_moved(at);
         Ok(Some(bytes))
+    }
+
+    /// Takes note of what lies in the slot of `ino` if it is another inode, whole, which that one's
+    /// own place lacks or has too. False where nothing but a number says so, or its block lies here
+    /// as a whole.
+    pub fn notice_stray_inode(&mut self, ino: Ino, slot: &[u8]) -> Result<bool, DeviceError> {
+        let Some(home) = self.home_of_inode(slot).filter(|&home| home != ino) else {
+            return Ok(false);
+        };
+        if !self.has_slot(home) || self.is_moved_block(ino)? {
+            return Ok(false);
+        }
+        let there = self.slot(home)?;
+        if inode::verify(&there, home, &self.g).is_ok() {
+            let [one, other] = [slot, &there].map(|slot| RawInode::view(slot).expect("a core"));
+            let copy = one.di_gen == other.di_gen && one.di_mode == other.di_mode;
+            return Ok(copy && one.di_mode.get() != 0);
+        }
+        if self.stray_inodes.insert(home.0, slot.to_vec()).is_none() {
+            self.again = true;
+        }
+        Ok(true)
+    }
+
+    /// Puts an inode back that lay in the place of another.
+    pub fn take_stray_inode(&mut self, ino: Ino) -> Result<Option<Vec<u8>>, DeviceError> {
+        let Some(mut own) = self.stray_inodes.get(&ino.0).cloned() else { return Ok(None) };
+        self.put_slot(ino, &mut own)?;
+        let detail = "lies in the place of another inode";
+        self.note(safe(Rule::Identity, At::Inode(ino), detail, "put it back"));
+        Ok(Some(own))
+    }
+
+    /// The number of the inode that a slot holds, if it is whole.
+    fn home_of_inode(&self, slot: &[u8]) -> Option<Ino> {
+        let raw = RawInode::view(slot)?;
+        let ours = raw.di_magic.get() == inode::MAGIC && raw.di_version == 3;
+        let sum = verifier::checksum(Kind::Inode, slot);
+        let sound = verifier::stored_checksum(Kind::Inode, slot) == sum;
+        let ino = Ino(raw.di_ino.get());
+        (ours && sound && raw.di_uuid == self.g.meta_uuid && self.g.ino_valid(ino)).then_some(ino)
+    }
+
+    /// Whether the inodes in the block of this one lie equally far from their places, several of
+    /// them.
+    fn is_moved_block(&mut self, ino: Ino) -> Result<bool, DeviceError> {
+        let (place, offset) = self.g.ino_place(ino);
+        let size = self.g.inode_size as usize;
+        let first = ino.0 - (offset / size) as u64;
+        let block = self.view.read(self.g.linear(place))?;
+        let slots = (first..).zip(block.chunks_exact(size));
+        let mut moves =
+            slots.filter_map(|(here, slot)| Some(self.home_of_inode(slot)?.0.wrapping_sub(here)));
+        let Some(by) = moves.next() else { return Ok(false) };
+        let per_block = block.len() / size;
+        let mut others = 0;
+        let same = moves.all(|other| {
+            others += 1;
+            other == by
+        });
+        Ok(same && others > 0 && by.is_multiple_of(per_block as u64))
     }
 
     /// Says that content went back to its place.

@@ -254,6 +254,7 @@ pub fn open(mut view: View<'_>) -> Result<Fs<'_>, RepairError> {
         strays: BTreeMap::new(),
         elsewhere: BTreeSet::new(),
         healing: false,
+        stray_inodes: BTreeMap::new(),
         again: false,
         names_damaged: false,
         quota_inos: [None; 3],
