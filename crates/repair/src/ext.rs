@@ -144,7 +144,7 @@ pub fn plan(
         left.clear();
     }
     if !left.is_empty() {
-        crate::afford(fs.memory_of_rounds(), options.memory)?;
+        crate::afford(fs.memory_of_rounds()?, options.memory)?;
     }
     for _ in 0..ROUNDS {
         if left.is_empty() {
@@ -210,10 +210,20 @@ impl<'a> Fs<'a> {
         Ok(())
     }
 
-    /// About how many bytes it takes to read and keep all inodes.
-    fn memory_of_rounds(&self) -> u64 {
+    /// About how many bytes it takes to read and keep all inodes. A superblock that was restored
+    /// has the counts of mkfs: the bitmaps know of more.
+    fn memory_of_rounds(&mut self) -> Result<u64, DeviceError> {
         let (count, free) = (self.raw.s_inodes_count.get(), self.raw.s_free_inodes_count.get());
-        u64::from(count.saturating_sub(free)) * OF_INODE + 3 * self.g.blocks_count.div_ceil(8)
+        let mut used = u64::from(count.saturating_sub(free));
+        if self.from_copy {
+            let mut marked = 0;
+            for group in 0..self.g.groups_count {
+                let (map, all) = (self.inode_bitmap(group)?, self.g.inodes_per_group as usize);
+                marked += (all - base::bitmap::count_zeros(&map, all)) as u64;
+            }
+            used = used.max(marked);
+        }
+        Ok(used * OF_INODE + 3 * self.g.blocks_count.div_ceil(8))
     }
 
     /// What the check says about the state that the plan would leave, and whether that is light.

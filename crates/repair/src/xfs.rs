@@ -11,9 +11,10 @@ use std::sync::Arc;
 use base::{Ino, Sector};
 use block::{DeviceError, Queue};
 use rt::Cx;
+use xfs::format::ag::RawAgi;
 use xfs::format::log::Lsn;
 use xfs::format::record::FreeExtent;
-use xfs::format::{AgInode, At, Geometry, RawSuper};
+use xfs::format::{AgHeader, AgInode, At, Geometry, Kind, RawSuper};
 use xfs::mount::options::BesideDevice;
 use xfs::{CheckOptions, Count, Rule};
 
@@ -169,7 +170,7 @@ pub fn plan(
         left = fs.counts_left(&counts)?;
     }
     if !left.is_empty() {
-        crate::afford(fs.memory_of_rounds(), options.memory)?;
+        crate::afford(fs.memory_of_rounds()?, options.memory)?;
         let before = fs.findings.len();
         fs.heal()?;
         if before != fs.findings.len() {
@@ -251,12 +252,22 @@ impl<'a> Fs<'a> {
         Ok(())
     }
 
-    /// About how many bytes it takes to read and keep all inodes.
-    fn memory_of_rounds(&self) -> u64 {
+    /// About how many bytes it takes to read and keep all inodes. A superblock that was restored
+    /// has the counts of mkfs: the groups know of more.
+    fn memory_of_rounds(&mut self) -> Result<u64, DeviceError> {
         let raw = &self.raw;
         let most = self.g.blocks_count().saturating_mul(self.g.inodes_per_block().into());
-        let used = raw.sb_icount.get().saturating_sub(raw.sb_ifree.get()).min(most);
-        used * OF_INODE + self.g.blocks_count().div_ceil(8)
+        let used = raw.sb_icount.get().saturating_sub(raw.sb_ifree.get());
+        let mut of_groups = 0;
+        for ag in 0..self.g.ag_count() {
+            let place = self.g.header_sector(ag, AgHeader::Agi).bytes();
+            let sector = self.view.read_bytes(place, self.g.sector_size as usize)?;
+            let is_one = Kind::recognise(&sector) == Some(Kind::Agi);
+            let agi = RawAgi::view(&sector).filter(|_| is_one);
+            let used = |agi: &RawAgi| agi.agi_count.get().saturating_sub(agi.agi_freecount.get());
+            of_groups += agi.map_or(0, |agi| u64::from(used(agi)));
+        }
+        Ok(used.max(of_groups).min(most) * OF_INODE + self.g.blocks_count().div_ceil(8))
     }
 
     /// What the check says about the state that the plan would leave, and the numbers that it has

@@ -409,3 +409,35 @@ fn copies_of_the_superblock_that_agree_are_left_alone() {
     assert!(crate::plan(&device).expect("a plan").is_clean());
     assert_ne!(device.snapshot()[place(3) as usize..][..1024], [0; 1024]);
 }
+
+/// Goal: with `meta_bg` a copy of the superblock has no table of descriptors behind it: what lies
+/// there stays when the copy is written anew.
+#[test]
+fn what_lies_behind_a_copy_of_the_superblock_stays() {
+    for kind in KINDS.iter().filter(|kind| ["meta-bg-1k", "ext4-1k"].contains(&kind.name)) {
+        let device = kind.image();
+        let before = device.snapshot();
+        let g = ext4::format::Geometry::parse(&before[1024..2048], 0).expect("sound");
+        let size = g.block_size as usize;
+        let copies: Vec<u64> = (1..g.groups_count)
+            .filter(|&group| g.has_super(group))
+            .map(|group| g.group_first_block(group))
+            .collect();
+        for &block in &copies {
+            device.write_at(block * size as u64 + 266, &[0x77]);
+        }
+        let planned = crate::plan(&device).expect("a plan");
+        assert_eq!(planned.findings.len(), copies.len(), "{:#?}", planned.findings);
+        let dir = tempfile::tempdir().expect("a directory");
+        apply(&(device.clone() as _), &planned, dir.path());
+        let after = device.snapshot();
+        let blocks = before.chunks(size).zip(after.chunks(size)).zip(0..);
+        for (_, block) in blocks.filter(|((before, after), _)| before != after) {
+            let table = if kind.name == "meta-bg-1k" { 0 } else { u64::from(g.desc_blocks) };
+            let of_copy = copies.iter().any(|&copy| (copy..=copy + table).contains(&block));
+            assert!(block == 1 || of_copy, "{}: block {block}", kind.name);
+        }
+        let file = testkit::image::write_device(&device);
+        testkit::judge::e2fsck(file.path()).expect("sound");
+    }
+}

@@ -360,6 +360,29 @@ fn inodes_that_were_swapped_go_back() {
     }
 }
 
+/// A free inode with blocks, flags or attributes, its checksum right: xfs_repair names it, and
+/// Linux refuses to take it into use.
+#[test]
+fn a_free_inode_has_nothing() {
+    let base = kind("xfs-4k").image();
+    let before = manifest(&base).expect("a sound image");
+    let image = base.snapshot();
+    let g = xfs_support::geometry(&image).expect("sound");
+    let mut slots = (0..image.len()).step_by(g.inode_size as usize);
+    let is_free = |at: &usize| image[*at..].starts_with(b"IN\0\0");
+    let free = slots.find(is_free).expect("a free inode");
+    let free = Ino(u64::from_be_bytes(image[free + 152..free + 160].try_into().expect("eight")));
+    for (field, at) in [("nblocks", 71), ("forkoff", 82), ("anextents", 81), ("aformat", 83)] {
+        let device = Arc::new(base.fork());
+        change_slot(&device, free, |slot| slot[at] = 1);
+        let file = testkit::image::write_device(&device);
+        testkit::judge::xfs_repair(file.path()).expect_err("it is damage");
+        let (plan, after) = repaired(&device);
+        assert_eq!(differences(&before, &after), [""; 0], "{field}");
+        assert!(plan.is_safe(), "{field}: {:#?}", plan.findings);
+    }
+}
+
 /// One record of the reverse map with a wrong field and a right checksum, or a group's records of
 /// inodes: the record is wrong, and no file loses anything.
 #[test]

@@ -40,7 +40,9 @@ pub fn fault_of_copy(g: &Geometry, group: u32, bytes: &[u8]) -> Option<String> {
     if shape(&copy) != shape(g) {
         return Some("describes another file system".into());
     }
-    (number != group as u16).then(|| format!("says that it is of group {number}"))
+    // Larger numbers are cut off, or stored as the largest one.
+    let right = [group as u16, u16::try_from(group).unwrap_or(u16::MAX)].contains(&number);
+    (!right).then(|| format!("says that it is of group {number}"))
 }
 
 /// Reads and checks the superblock. None where it is so wrong that nothing can follow.

@@ -158,7 +158,7 @@ fn show(app: &mut App, file: &Deleted) -> Result<()> {
     let mark = if file.kind == FileKind::Directory { "/" } else { "" };
     let size = format!("{}{}", if file.exact { "" } else { "~" }, file.size);
     let time = text::full_time(file.mtime);
-    let path = text::escape(&file.path);
+    let path = text::printable(&file.path);
     Ok(app.out.line(format!("{percent:>3}% {size:>12} {time} {path}{mark}"))?)
 }
 

@@ -336,7 +336,9 @@ impl Fs<'_> {
     /// the list of bad blocks; the file system's own files are looked at elsewhere.
     fn reserved_sum(&mut self, ino: u32) -> Result<(), DeviceError> {
         let [user, group, project] = self.g.quota_inos;
-        let files = [self.g.journal_ino, self.g.orphan_file_ino, user, group, project, RESIZE_INO];
+        let reserve = self.g.features.compat.contains(Compat::RESIZE_INODE);
+        let resize = if reserve { RESIZE_INO } else { 0 };
+        let files = [self.g.journal_ino, self.g.orphan_file_ino, user, group, project, resize];
         let (rule, at) = (Rule::InodeChecksum, Self::at(ino));
         let detail = "reserved, and its checksum does not fit";
         if files.contains(&ino) {

@@ -321,10 +321,10 @@ impl Fs<'_> {
             }
             let mut copy = bytes.clone();
             let raw = RawSuper::view_mut(&mut copy).expect("1024 bytes");
-            raw.s_block_group_nr.set(group as u16);
+            raw.s_block_group_nr.set(u16::try_from(group).unwrap_or(u16::MAX));
             raw.set_checksum();
             self.view.write_bytes(block * size, &copy)?;
-            for index in 0..u64::from(self.g.desc_blocks) {
+            for index in 0..u64::from(self.g.descs_behind_super(group)) {
                 let content = self.view.read(table + index)?;
                 self.view.write(block + 1 + index, &content);
             }

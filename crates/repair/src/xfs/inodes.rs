@@ -3,7 +3,7 @@
 use base::Ino;
 use block::DeviceError;
 use xfs::Rule;
-use xfs::format::inode::{self, Flags2, InodeCore};
+use xfs::format::inode::{self, InodeCore};
 use xfs::format::record::InodeChunk;
 use xfs::format::{At, Kind, verifier};
 
@@ -159,8 +159,8 @@ impl Fs<'_> {
             },
         };
         if slot[2..4] == [0, 0] {
-            if Flags2::of(&slot).contains(Flags2::METADATA) {
-                self.clear(ino, &slot, true, "is free, and has the flag of metadata")?;
+            if let Some(flaw) = inode::free_flaw(&slot) {
+                self.clear(ino, &slot, true, &flaw)?;
             }
             return Ok(false);
         }

@@ -10,6 +10,7 @@ use xfs::format::dir_sf::Shortform;
 use xfs::format::inode::{ForkFormat, fork_ranges};
 use xfs::format::{At, Kind};
 
+use super::attributes::Attribute;
 use super::forks::Fork;
 use super::{Fs, lossy, safe};
 
@@ -146,7 +147,8 @@ impl Fs<'_> {
     }
 
     /// The one inode that a name may have meant whose number was damaged: it is of the same type,
-    /// has fewer names than links, and its number differs in two bytes at most.
+    /// has fewer names than links, and its number differs in two bytes at most. One that has
+    /// parent pointers has this name only if one of them says so.
     fn alike(&self, dir: Ino, name: &Name) -> Option<Ino> {
         let near = |ino: u64| {
             let differ = (ino ^ name.ino.0).to_be_bytes();
@@ -159,7 +161,15 @@ impl Fs<'_> {
                 let above = self.dirs.get(&ino).and_then(|directory| directory.above);
                 kind != FileType::Directory || above == Some(dir)
             };
-            near(ino) && kind == name.kind && inode.names < links && below() && !self.is_system(ino)
+            let pointed = || {
+                let its = |pointer: &Attribute| {
+                    pointer.name == name.name
+                        && pointer.directory().is_some_and(|(parent, _)| parent == dir)
+                };
+                inode.pointers.is_empty() || inode.pointers.iter().any(its)
+            };
+            let fits = kind == name.kind && inode.names < links && below() && pointed();
+            near(ino) && fits && !self.is_system(ino)
         });
         let one = fitting.next().map(|(&ino, _)| Ino(ino));
         one.filter(|_| fitting.next().is_none())

@@ -462,6 +462,38 @@ fn sectors_of_inode_tables_go_back() {
     }
 }
 
+/// A file whose mode became that of a device has content all the same, and keeps it; what makes no
+/// sense as a file is no device either.
+#[test]
+fn no_device_is_made_of_a_file() {
+    for kind in ["ext2-1k", "ext4-1k", "ext4-nojournal"] {
+        let (device, before) = of(kind);
+        let ino = ino_of(&device, "large");
+        let mode = 0o20644;
+        set_word(&device, ino, 0, mode);
+        let after = repaired(&device);
+        assert!(after == before, "{kind}: {}", testkit::manifest::diff(&before, &after));
+        set_word(&device, ino, 0, mode);
+        (40..100).step_by(2).for_each(|field| set_word(&device, ino, field, 0xf7f7));
+        let after = repaired(&device);
+        assert!(after.values().all(|entry| entry.kind != "char"), "{kind}");
+        assert!(!after.contains_key(&b"large"[..]), "{kind}");
+    }
+}
+
+/// The inode that reserves descriptors, damaged in a file system that has no such reserve: it is
+/// emptied. It stayed, and nothing at all was repaired.
+#[test]
+fn the_resize_inode_of_no_reserve_is_emptied() {
+    let (device, before) = of("meta-bg-1k");
+    let image = device.snapshot();
+    let g = geometry(&image);
+    assert!(!g.features.compat.contains(ext4::format::features::Compat::RESIZE_INODE));
+    let slot = crate::support::slot_place(&image, &g, 7).expect("sound");
+    device.write_at(slot.start as u64, b"!!");
+    assert_eq!(repaired(&device), before);
+}
+
 /// `resize_inode` beside `meta_bg`: two places for further descriptors, which Linux makes no larger
 /// and e2fsck does not leave; a reserve without the feature. The check was silent. Method: a
 /// reserve that gets `meta_bg`, the reverse, and one without its feature. Copies know better; where

@@ -8,7 +8,7 @@ use super::{Checker, Rule};
 use crate::bmap::{Fork, Forks, MapPart, Which, runs};
 use crate::buf::meta::ReadRequest;
 use crate::format::extent::Extent;
-use crate::format::inode::{Flags2, ForkFormat, InodeCore, MetadataType, RawInode, corrected};
+use crate::format::inode::{ForkFormat, InodeCore, MetadataType, RawInode, corrected, free_flaw};
 use crate::format::record::{InodeChunk, RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
 use crate::format::{AgInode, At, Kind, remote, u16_at, verifier};
 
@@ -72,9 +72,8 @@ impl Checker<'_> {
                 self.findings.add(Rule::InodeUse, At::Inode(ino), text);
                 self.owners_unknown = true;
             }
-            if unused && Flags2::of(&slot).contains(Flags2::METADATA) {
-                let text = "is free, and has the flag of metadata";
-                self.findings.add(Rule::MetadataDirectory, At::Inode(ino), text);
+            if let Some(text) = free_flaw(&slot).filter(|_| unused) {
+                self.findings.add(Rule::Inode, At::Inode(ino), text);
             }
             return Ok(());
         }

@@ -269,6 +269,25 @@ pub fn emit_free(slot: &mut [u8], ino: Ino, generation: u32, geometry: &Geometry
     raw.di_uuid = geometry.meta_uuid;
 }
 
+/// What is wrong with an inode that is free, in words: such has no blocks, attributes or flags.
+pub fn free_flaw(slot: &[u8]) -> Option<String> {
+    let raw = RawInode::view(slot)?;
+    let aformat = u64::from(raw.di_aformat);
+    let fields = [
+        ("di_nblocks", raw.di_nblocks.get()),
+        ("di_flags", raw.di_flags.get().into()),
+        ("di_forkoff", raw.di_forkoff.into()),
+        ("di_anextents", raw.di_anextents.get().into()),
+        ("di_onlink", raw.di_onlink.get().into()),
+        ("di_aformat", if aformat == ForkFormat::Extents as u64 { 0 } else { aformat }),
+    ];
+    if Flags2::of(slot).contains(Flags2::METADATA) {
+        return Some("is free, and has the flag of metadata".into());
+    }
+    let wrong = fields.into_iter().find(|(_, value)| raw.di_version == 3 && *value != 0);
+    wrong.map(|(name, value)| format!("is free, and {name} is {value:#x}"))
+}
+
 /// Where the data fork and the attribute fork lie in a slot of `inode_size` bytes whose fork offset
 /// is `forkoff` (units of eight bytes, 0 for no attribute fork).
 pub fn fork_ranges(

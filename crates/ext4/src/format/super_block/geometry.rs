@@ -321,6 +321,18 @@ impl Geometry {
         (1..count).filter(|&group| holds(group)).map(place).collect()
     }
 
+    /// How many blocks of descriptors lie behind the superblock of the group, or its copy: all of
+    /// them, but those of groups that have their descriptors in their groups (`meta_bg`).
+    pub fn descs_behind_super(&self, group: u32) -> u32 {
+        if !self.has_super(group) || self.in_meta_bg(group / self.descs_per_block) {
+            return 0;
+        }
+        match self.features.incompat.contains(Incompat::META_BG) {
+            true => self.first_meta_bg.min(self.desc_blocks),
+            false => self.desc_blocks,
+        }
+    }
+
     /// First block of the group. `group` is below `groups_count`.
     pub fn group_first_block(&self, group: u32) -> u64 {
         u64::from(self.first_data_block) + u64::from(group) * u64::from(self.blocks_per_group)

@@ -22,6 +22,17 @@ const SIZE_HIGH: usize = 0x6c;
 /// A correction: rule, what is wrong, what is done, what is lost.
 struct Fix(Rule, String, &'static str, Option<&'static str>);
 
+/// A device, FIFO or socket.
+fn is_special(kind: FileKind) -> bool {
+    !matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink)
+}
+
+/// Whether an inode says that it is special, and has more than the number of a device where others
+/// have their map.
+fn maps_as_special(values: &InodeValues) -> bool {
+    values.kind().is_some_and(is_special) && values.block[8..].iter().any(|&byte| byte != 0)
+}
+
 impl Fs<'_> {
     /// Corrects what cannot be. None where nothing of the inode can be kept.
     ///
@@ -40,7 +51,10 @@ impl Fs<'_> {
         self.fix_inline(slot, &mut fixed, &mut fixes);
         self.fix_flags(&mut fixed, &mut fixes);
         let mut map = self.fix_kind(ino, slot, &mut fixed, &mut fixes)?;
-        let points = self.nonsense(&values, &map);
+        let mut points = self.nonsense(&values, &map);
+        if maps_as_special(&fixed) {
+            points += 2;
+        }
         let limit = if trusted { NONSENSE } else { NONSENSE_UNSUMMED };
         if fixed.kind().is_none() || points >= limit {
             let detail = format!("mode {:#o}: its fields make no sense", values.mode);
@@ -80,8 +94,7 @@ impl Fs<'_> {
         let blocks = values.blocks / u64::from(self.g.block_size / 512) > self.g.blocks_count;
         let times = [values.atime, values.ctime, values.mtime];
         let future = times.iter().all(|time| time.sec > i64::from(u32::MAX) || time.sec < 0);
-        let mapped = [FileKind::Regular, FileKind::Directory, FileKind::Symlink];
-        let special = values.kind().is_some_and(|kind| !mapped.contains(&kind));
+        let special = values.kind().is_some_and(is_special);
         2 * u32::from(values.kind().is_none())
             + 2 * u32::from(special && values.size != 0)
             + u32::from(size)
@@ -122,7 +135,9 @@ impl Fs<'_> {
         if magic && room && mapped && !inline && incompat.contains(Incompat::EXTENTS) {
             flags |= InodeFlags::EXTENTS;
         }
-        let special = !mapped && kind != Some(FileKind::Symlink);
+        // Its mode may be what is wrong.
+        let content = magic && values.size != 0 && maps_as_special(values);
+        let special = !mapped && kind != Some(FileKind::Symlink) && !content;
         if special || !magic && !incompat.contains(Incompat::EXTENTS) {
             flags -= InodeFlags::EXTENTS;
         }
@@ -274,9 +289,15 @@ impl Fs<'_> {
         let map = match known {
             Some(FileKind::Regular | FileKind::Directory) | None => self.map(ino, values)?,
             Some(FileKind::Symlink) if !self.short_link(values) => self.map(ino, values)?,
+            // No special file has a size or blocks: the mode may be what is wrong.
+            Some(_) if values.size != 0 && maps_as_special(values) => self.map(ino, values)?,
             Some(_) => return Ok(Map::default()),
         };
+        if maps_as_special(values) && !(map.damage.is_empty() && !map.runs.is_empty()) {
+            return Ok(Map::default());
+        }
         if known.is_none()
+            || maps_as_special(values)
             || known == Some(FileKind::Regular) && values.flags.contains(InodeFlags::INDEX)
         {
             let kind = match self.holds_dots(ino, &map)? {
@@ -292,7 +313,12 @@ impl Fs<'_> {
     }
 
     fn take_kind(&self, values: &mut InodeValues, kind: FileKind, fixes: &mut Vec<Fix>) {
-        let detail = format!("mode {:#o} has no known type", values.mode);
+        let detail = match values.kind() {
+            Some(kind) if is_special(kind) => {
+                format!("mode {:#o} is that of a special file, and it has content", values.mode)
+            }
+            _ => format!("mode {:#o} has no known type", values.mode),
+        };
         let act = "take the type that its content shows";
         fixes.push(Fix(Rule::InodeMode, detail, act, Some("its type is a guess")));
         values.mode = values.mode & 0o7777 | kind.mode_bits();
