@@ -383,6 +383,37 @@ fn a_free_inode_has_nothing() {
     }
 }
 
+/// A leaf of attributes whose free ranges cannot be: Linux does not read it, or the newest
+/// xfs_repair clears the attributes. It is written anew with all of them.
+#[test]
+fn free_ranges_of_attributes_cost_none() {
+    let (base, _) = kind("xfs-4k").image_with(|cx, fs| {
+        let file = create(cx, fs, fs.root(), "file");
+        for n in 0..20 {
+            let (name, value) = (format!("user.{n}"), vec![b'a'; 60 + n]);
+            fs.setxattr(cx, file, name.as_bytes(), &value, Default::default()).expect("setxattr");
+        }
+    });
+    let before = manifest(&base).expect("a sound image");
+    let image = base.snapshot();
+    let read = xfs_support::metadata(&base).into_iter().map(|block| block as usize * 4096);
+    let is_leaf = |at: &usize| image[at + 8..at + 10] == [0x3b, 0xee] && image[at + 57] > 1;
+    let leaf = read.into_iter().find(is_leaf).expect("a leaf");
+    for (base_of, size) in [(2u16, 0u16), (4, 4), (4092, 8), (84, 4)] {
+        let device = Arc::new(base.fork());
+        let mut block = image[leaf..leaf + 4096].to_vec();
+        block[68..70].copy_from_slice(&base_of.to_be_bytes());
+        block[70..72].copy_from_slice(&size.to_be_bytes());
+        verifier::update_crc(Block::AttrLeaf, &mut block);
+        device.write_at(leaf as u64, &block);
+        let file = testkit::image::write_device(&device);
+        let judged = testkit::judge::xfs_repair(file.path());
+        assert!(judged.is_err(), "{size} bytes at {base_of} are damage");
+        let (plan, after) = repaired(&device);
+        assert_eq!(differences(&before, &after), [""; 0], "{base_of}: {:#?}", plan.findings);
+    }
+}
+
 /// One record of the reverse map with a wrong field and a right checksum, or a group's records of
 /// inodes: the record is wrong, and no file loses anything.
 #[test]

@@ -154,12 +154,17 @@ impl Fs<'_> {
     }
 }
 
+/// Where a leaf of attributes has its three free ranges.
+const FREE_MAP: std::ops::Range<usize> = 64..76;
+
 /// The leaf with as many of its entries as can be read.
 fn readable(mut data: Vec<u8>, at: At, found: &mut Attributes) -> Option<Vec<u8>> {
     let count = usize::from(u16::from_be_bytes([data[56], data[57]]));
     let count = count.min((data.len() - LEAF_HEADER) / LEAF_ENTRY);
     let entries: Vec<Vec<u8>> =
         data[LEAF_HEADER..].chunks(LEAF_ENTRY).take(count).map(<[u8]>::to_vec).collect();
+    // A hint where there is room; the leaf is written anew.
+    data[FREE_MAP].fill(0);
     if AttrLeaf::parse(&data, at).is_ok() {
         return Some(data);
     }

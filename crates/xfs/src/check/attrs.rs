@@ -59,6 +59,10 @@ impl Checker<'_> {
         at: At,
         values: &mut Vec<(u32, u32)>,
     ) -> Option<u32> {
+        if let Some((base, size)) = leaf.free_conflict() {
+            let text = format!("{size} free bytes at {base} lie over entries, or twice");
+            self.findings.add(Rule::Attribute, at, text);
+        }
         for attr in leaf.iter() {
             let value = match attr.value {
                 Value::Local(value) => Some(value),

@@ -187,6 +187,7 @@ impl Rule {
             K::AttrSize { .. }
             | K::AttrEntry { .. }
             | K::AttrCount { .. }
+            | K::AttrFree { .. }
             | K::AttrHole { .. }
             | K::RemoteOffset { .. }
             | K::RemoteBytes { .. } => Rule::Attribute,

@@ -94,6 +94,12 @@ impl<'a> AttrLeaf<'a> {
             return Err(CorruptKind::AttrCount { found: count, limit }.at(at));
         }
         let leaf = AttrLeaf { count, header, data };
+        for (base, size) in leaf.space().free {
+            let end = usize::from(base) + usize::from(size);
+            if base % 4 != 0 || size % 4 != 0 || end > data.len() {
+                return Err(CorruptKind::AttrFree { base, size }.at(at));
+            }
+        }
         let mut before = 0;
         for index in 0..leaf.len() {
             let hash = leaf.hash(index);
@@ -174,6 +180,24 @@ impl<'a> AttrLeaf<'a> {
             if self.hash(middle) < hash { low = middle + 1 } else { high = middle }
         }
         low
+    }
+
+    /// A range that the header calls free and that lies over entries, or over another such. Linux
+    /// up to 6.18 takes it.
+    pub fn free_conflict(&self) -> Option<(u16, u16)> {
+        let free = self.space().free;
+        let front = self.entry(self.len());
+        let end = |(base, size): (u16, u16)| usize::from(base) + usize::from(size);
+        let over = |index: usize| {
+            let one = free[index];
+            let others = free[..index].iter().filter(|other| other.1 > 0);
+            let mut others = others.copied();
+            one.1 > 0
+                && (usize::from(one.0) < front
+                    || others
+                        .any(|it| usize::from(it.0) < end(one) && usize::from(one.0) < end(it)))
+        };
+        (0..free.len()).find(|&index| over(index)).map(|index| free[index])
     }
 
     /// What the header says of the names' area.

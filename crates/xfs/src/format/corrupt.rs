@@ -272,6 +272,8 @@ pub enum CorruptKind {
     AttrEntry { offset: u32 },
     #[error("{found} attributes exceed {limit}")]
     AttrCount { found: u16, limit: u16 },
+    #[error("{size} free bytes at {base} of a leaf of attributes")]
+    AttrFree { base: u16, size: u16 },
     #[error("attribute fork has a hole at block {block}")]
     AttrHole { block: u64 },
     #[error("a name of {name} bytes with a value of {value} bytes is no parent pointer")]
