@@ -383,6 +383,49 @@ fn a_free_inode_has_nothing() {
     }
 }
 
+/// Fields that no name and no file depends on, and that Linux looks at: free realtime extents
+/// without a section, the unused ranges of a directory, what is used of a leaf of attributes.
+#[test]
+fn fields_that_linux_refuses_are_found() {
+    let (base, ()) = kind("xfs-4k").image_with(|cx, fs| {
+        let dir = mkdir(cx, fs, fs.root(), "dir");
+        for n in 0..40 {
+            let file = create(cx, fs, dir, &format!("a-rather-long-name-{n}"));
+            for n in 0..8 {
+                let (name, value) = (format!("user.{n}"), vec![b'a'; 60]);
+                fs.setxattr(cx, file, name.as_bytes(), &value, Default::default()).expect("set");
+            }
+        }
+        fs.unlink(cx, dir, b"a-rather-long-name-7").expect("unlink");
+    });
+    let before = manifest(&base).expect("a sound image");
+    let image = base.snapshot();
+    let owned = |at: usize, magic: &[u8]| {
+        let read = xfs_support::metadata(&base).into_iter().map(|block| block as usize * 4096);
+        let mut fitting = read.into_iter().filter(|&block| image[block + at..].starts_with(magic));
+        fitting.next().expect("such a block")
+    };
+    let (block, leaf) = (owned(0, b"XDB3"), owned(8, &[0x3b, 0xee]));
+    let super_block = (0, 512, Block::Super);
+    let cases = [
+        (super_block, 159),
+        ((block, 4096, Block::DirBlock), 49),
+        ((leaf, 4096, Block::AttrLeaf), 59),
+        ((leaf, 4096, Block::AttrLeaf), 61),
+    ];
+    for ((start, len, kind), at) in cases {
+        let device = Arc::new(base.fork());
+        let mut piece = image[start..start + len].to_vec();
+        piece[at] ^= 0x09;
+        verifier::update_crc(kind, &mut piece);
+        device.write_at(start as u64, &piece);
+        let file = testkit::image::write_device(&device);
+        testkit::judge::xfs_repair(file.path()).expect_err("it is damage");
+        let (plan, after) = repaired(&device);
+        assert_eq!(differences(&before, &after), [""; 0], "{kind:?} {at}: {:#?}", plan.findings);
+    }
+}
+
 /// A leaf of attributes whose free ranges cannot be: Linux does not read it, or the newest
 /// xfs_repair clears the attributes. It is written anew with all of them.
 #[test]

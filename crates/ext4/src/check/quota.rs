@@ -1,6 +1,7 @@
 //! Quota files against what the inodes use.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use base::Ino;
 use block::DeviceError;
@@ -23,10 +24,32 @@ struct Sum {
 }
 
 impl Sum {
+    /// Of one inode.
+    fn of(values: &InodeValues, large_values: u32) -> Sum {
+        let inline = values.flags.contains(InodeFlags::INLINE_DATA);
+        let link = values.kind() == Some(FileKind::Symlink) && inline;
+        let space = values.blocks.saturating_mul(512);
+        Sum { space, inodes: 1 + u64::from(large_values), inline_links: u64::from(link) }
+    }
+
     /// Whether a quota file may say this: e2fsck does not count links in inodes, Linux does.
-    fn allows(&self, space: u64, inodes: u64) -> bool {
+    fn allows(&self, found: &Sum) -> bool {
         let counts = [self.inodes, self.inodes - self.inline_links];
-        space == self.space && counts.contains(&inodes)
+        found.space == self.space && counts.contains(&found.inodes)
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes and {} inodes", self.space, self.inodes)
+    }
+}
+
+impl std::ops::AddAssign for Sum {
+    fn add_assign(&mut self, other: Sum) {
+        self.space += other.space;
+        self.inodes += other.inodes;
+        self.inline_links += other.inline_links;
     }
 }
 
@@ -38,10 +61,7 @@ impl Usage {
     /// Adds that of another share of the inodes.
     pub fn absorb(&mut self, other: Usage) {
         for (key, theirs) in other.0 {
-            let sum = self.0.entry(key).or_default();
-            sum.space += theirs.space;
-            sum.inodes += theirs.inodes;
-            sum.inline_links += theirs.inline_links;
+            *self.0.entry(key).or_default() += theirs;
         }
     }
 }
@@ -106,12 +126,8 @@ impl Checker<'_> {
         }
         for (kind, id) in Kind::ALL.into_iter().zip([values.uid, values.gid, values.projid]) {
             if self.g.quota_inos[kind as usize] != 0 {
-                let inline = values.flags.contains(InodeFlags::INLINE_DATA);
-                let link = values.kind() == Some(FileKind::Symlink) && inline;
-                let sum = self.usage.0.entry((kind, id)).or_default();
-                sum.space += values.blocks.saturating_mul(512);
-                sum.inodes += 1 + u64::from(self.attributes.large.count);
-                sum.inline_links += u64::from(link);
+                let sum = Sum::of(values, self.attributes.large.count);
+                *self.usage.0.entry((kind, id)).or_default() += sum;
             }
         }
     }
@@ -132,8 +148,9 @@ impl Checker<'_> {
             let mut wrong = Vec::new();
             let result = self.quota_file(kind, ino, &mut |id, space, inodes| {
                 let expected = counted.remove(&id).unwrap_or_default();
-                if !expected.allows(space, inodes) {
-                    wrong.push((id, Sum { space, inodes, inline_links: 0 }, expected));
+                let found = Sum { space, inodes, inline_links: 0 };
+                if !expected.allows(&found) {
+                    wrong.push((id, found, expected));
                 }
             });
             let sound = match result {
@@ -149,14 +166,8 @@ impl Checker<'_> {
             }
             wrong.extend(counted.into_iter().map(|(id, expected)| (id, Sum::default(), expected)));
             for (id, found, expected) in wrong {
-                let detail = format!(
-                    "{} {id} has {} bytes and {} inodes, counted {} and {}",
-                    kind.name(),
-                    found.space,
-                    found.inodes,
-                    expected.space,
-                    expected.inodes
-                );
+                let kind = kind.name();
+                let detail = format!("{kind} {id} has {found}, counted {expected}");
                 self.findings.add(Rule::QuotaUsage, At::Inode(Ino(ino.into())), detail);
             }
         }

@@ -307,8 +307,12 @@ impl Fs<'_> {
             free_inodes: raw.sb_ifree.get(),
             free_blocks: raw.sb_fdblocks.get(),
         };
-        if found == *sums {
+        let section = raw.sb_rblocks.get() == 0 && raw.sb_frextents.get() != 0;
+        if found == *sums && !section {
             return Ok(());
+        }
+        if section {
+            raw.sb_frextents.set(0);
         }
         raw.sb_icount.set(sums.inodes);
         raw.sb_ifree.set(sums.free_inodes);

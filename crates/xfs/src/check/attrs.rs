@@ -51,6 +51,21 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// What the header says of the area of names and values.
+    fn leaf_space(&mut self, leaf: &AttrLeaf<'_>, at: At) {
+        if let Some((base, size)) = leaf.free_conflict() {
+            let text = format!("{size} free bytes at {base} lie over entries, or twice");
+            self.findings.add(Rule::Attribute, at, text);
+        }
+        let (used, first) = leaf.occupied();
+        let stored = leaf.space();
+        if (stored.used, stored.first) != (used, first) {
+            let (found, lies) = (stored.used, stored.first);
+            let text = format!("{found} bytes from {lies} on should be {used} from {first} on");
+            self.findings.add(Rule::Attribute, at, text);
+        }
+    }
+
     /// Checks a leaf's attributes; returns its highest hash.
     fn leaf(
         &mut self,
@@ -59,10 +74,7 @@ impl Checker<'_> {
         at: At,
         values: &mut Vec<(u32, u32)>,
     ) -> Option<u32> {
-        if let Some((base, size)) = leaf.free_conflict() {
-            let text = format!("{size} free bytes at {base} lie over entries, or twice");
-            self.findings.add(Rule::Attribute, at, text);
-        }
+        self.leaf_space(leaf, at);
         for attr in leaf.iter() {
             let value = match attr.value {
                 Value::Local(value) => Some(value),

@@ -1,6 +1,6 @@
 //! Directories: names in data blocks, the index over them, the lists of free room.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::Ino;
 use block::DeviceError;
@@ -10,7 +10,7 @@ use super::inodes::Subject;
 use super::{Checker, Rule};
 use crate::dir::{Form, form_of, space_start};
 use crate::format::dir::{
-    DataBlock, FileType, Item, LeafEntry, Leaves, check_entry, find_best_free,
+    BestFree, DataBlock, FileType, Item, LeafEntry, Leaves, check_entry, find_best_free,
 };
 use crate::format::dir_index::{Free, Leaf, NULL_BEST, free_room};
 use crate::format::dir_sf::Shortform;
@@ -165,6 +165,7 @@ impl Checker<'_> {
         };
         let base = index * u64::from(geometry.dir_block_size) / 8;
         let (mut was_unused, mut found) = (false, Vec::new());
+        let mut ranges = BTreeSet::from([(0, 0)]);
         for item in block.items(block.start(), at) {
             let Some(item) = self.keep(item.map_err(Into::into))? else {
                 names.complete = false;
@@ -175,6 +176,9 @@ impl Checker<'_> {
                 self.findings.add(Rule::DirectoryBlock, at, "two unused ranges touch");
             }
             was_unused = unused;
+            if let Item::Unused { offset, len } = item {
+                ranges.insert((offset as u16, len as u16));
+            }
             let Item::Entry { offset, ino, name, file_type } = item else { continue };
             let checked = check_entry(name, ino, offset, &geometry, at);
             if self.keep(checked.map_err(Into::into))?.is_some() {
@@ -194,7 +198,9 @@ impl Checker<'_> {
         let best = find_best_free(&block, at).expect("all items were just read");
         let stored = block.best_free();
         // Among ranges of one length any may be listed.
-        if best.map(|range| range.len) != stored.map(|range| range.len) {
+        let is_one = |range: &BestFree| ranges.contains(&(range.offset, range.len));
+        let longest = best.map(|range| range.len) == stored.map(|range| range.len);
+        if !longest || !stored.iter().all(is_one) {
             let text = format!("largest unused ranges {stored:?} should be {best:?}");
             self.findings.add(Rule::DirectoryFree, at, text);
         }

@@ -94,12 +94,7 @@ impl<'a> AttrLeaf<'a> {
             return Err(CorruptKind::AttrCount { found: count, limit }.at(at));
         }
         let leaf = AttrLeaf { count, header, data };
-        for (base, size) in leaf.space().free {
-            let end = usize::from(base) + usize::from(size);
-            if base % 4 != 0 || size % 4 != 0 || end > data.len() {
-                return Err(CorruptKind::AttrFree { base, size }.at(at));
-            }
-        }
+        leaf.check_free_ranges(at)?;
         let mut before = 0;
         for index in 0..leaf.len() {
             let hash = leaf.hash(index);
@@ -180,6 +175,24 @@ impl<'a> AttrLeaf<'a> {
             if self.hash(middle) < hash { low = middle + 1 } else { high = middle }
         }
         low
+    }
+
+    /// Bytes of names and values, and where the first of them lies; 0 stands for 65536.
+    pub fn occupied(&self) -> (u16, u16) {
+        let used: usize = self.iter().map(|attr| body_size(&attr)).sum();
+        let places = (0..self.len()).map(|index| u16_at(self.data, self.entry(index) + 4));
+        (used as u16, places.min().unwrap_or(self.data.len() as u16))
+    }
+
+    /// The free ranges are whole words in the block.
+    fn check_free_ranges(&self, at: At) -> Result<(), Corrupt> {
+        for (base, size) in self.space().free {
+            let end = usize::from(base) + usize::from(size);
+            if base % 4 != 0 || size % 4 != 0 || end > self.data.len() {
+                return Err(CorruptKind::AttrFree { base, size }.at(at));
+            }
+        }
+        Ok(())
     }
 
     /// A range that the header calls free and that lies over entries, or over another such. Linux
