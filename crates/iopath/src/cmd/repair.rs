@@ -78,7 +78,7 @@ pub struct Options {
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let asks = !options.dry_run && !options.preen && !options.yes;
     if asks && !io::stdin().is_terminal() {
-        app.out.problem("repair: nobody to ask: give --dry-run, --preen or --yes".into());
+        app.out.problem("repair: nobody to ask: give --dry-run, --preen or --yes");
         return Ok(ExitCode::from(crate::cmd::check::USAGE));
     }
     let target = TargetPath::parse(&options.target)?.target;

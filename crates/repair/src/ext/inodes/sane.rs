@@ -293,7 +293,7 @@ impl Fs<'_> {
             Some(_) if values.size != 0 && maps_as_special(values) => self.map(ino, values)?,
             Some(_) => return Ok(Map::default()),
         };
-        if maps_as_special(values) && !(map.damage.is_empty() && !map.runs.is_empty()) {
+        if maps_as_special(values) && (map.runs.is_empty() || !map.damage.is_empty()) {
             return Ok(Map::default());
         }
         if known.is_none()
