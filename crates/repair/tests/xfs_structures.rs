@@ -383,6 +383,37 @@ fn a_free_inode_has_nothing() {
     }
 }
 
+/// Blocks of a map whose neighbours are wrong: Linux goes from one to the next. The map is written
+/// anew.
+#[test]
+fn neighbours_in_a_map_are_put_right() {
+    let (base, _) = kind("xfs-4k").image_with(|cx, fs| {
+        let file = create(cx, fs, fs.root(), "file");
+        (0..600).for_each(|n| write(cx, fs, file, n, n * 8192, 100));
+    });
+    let before = manifest(&base).expect("a sound image");
+    let image = base.snapshot();
+    let read = xfs_support::metadata(&base).into_iter().map(|block| block as usize * 4096);
+    let leaves: Vec<usize> = read.filter(|&at| image[at..].starts_with(b"BMA3")).collect();
+    assert!(leaves.len() > 1, "{leaves:?}");
+    for (index, &leaf) in leaves.iter().enumerate() {
+        for (at, value) in [(8, 7u64), (16, 7), (16, u64::MAX)] {
+            let device = Arc::new(base.fork());
+            let mut block = image[leaf..leaf + 4096].to_vec();
+            block[at..at + 8].copy_from_slice(&value.to_be_bytes());
+            if block == image[leaf..leaf + 4096] {
+                continue;
+            }
+            verifier::update_crc(Block::Bmap, &mut block);
+            device.write_at(leaf as u64, &block);
+            let (plan, after) = repaired(&device);
+            let text = format!("leaf {index}, {at}: {:#?}", plan.findings);
+            assert_eq!(differences(&before, &after), [""; 0], "{text}");
+            assert!(plan.is_safe(), "{text}");
+        }
+    }
+}
+
 /// Fields that no name and no file depends on, and that Linux looks at: free realtime extents
 /// without a section, the unused ranges of a directory, what is used of a leaf of attributes.
 #[test]

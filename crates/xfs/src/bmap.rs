@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 
 use crate::buf::meta::{ReadRequest, Reader};
 use crate::error::Fault;
-use crate::format::btree::{MapRoot, Node};
+use crate::format::btree::{MapRoot, Neighbours, Node};
 use crate::format::extent::{self, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
 pub(crate) use crate::format::inode::Which;
@@ -214,13 +214,14 @@ impl Reader {
             }
             ForkFormat::Btree => {
                 let root = MapRoot::parse(&fork.bytes, at)?;
-                let mut left = self.geometry.blocks_count();
+                let (left, near) = (self.geometry.blocks_count(), Neighbours::default());
+                let mut walk = Walk { ino, left, visit, near };
                 for index in 0..root.len() {
                     let (block, level) = (root.pointer(index), root.level - 1);
-                    let mut walk = Walk { ino, left: &mut left, visit };
                     let first = self.walk(cx, FsBlock(block), level, &mut walk, &mut out)?;
                     walk.compare(root.key(index), first, at);
                 }
+                walk.end(at);
             }
         }
         let (found, expected) = (out.extents.len() as u64, fork.count);
@@ -245,14 +246,14 @@ impl Reader {
             let kind = CorruptKind::BtreePointer { what, index: 0, block: block.0 };
             return Err(kind.at(At::Inode(ino)).into());
         }
-        *walk.left = walk
+        walk.left = walk
             .left
             .checked_sub(1)
             .ok_or_else(|| CorruptKind::BtreeLoop { what }.at(At::Inode(ino)))?;
         (walk.visit)(MapPart::Block(block));
         let want = ReadRequest { kinds: &[Kind::Bmap], owner: Some(ino.0), at };
         let (_, data) = self.read(cx, &[(block, 1)], &want)?;
-        let node = Node::parse_trusted(Kind::Bmap, &data, Some(level), at)?;
+        let node = walk.node(block, &data, level, at)?;
         if level == 0 {
             for index in 0..node.len() {
                 out.push(Extent::read(node.record(index)), at)?;
@@ -271,23 +272,47 @@ impl Reader {
 pub enum MapPart {
     /// A block of it.
     Block(FsBlock),
-    /// A key that is not that of its child. Reading needs none.
-    WrongKey(Corrupt),
+    /// A key that is not that of its child, or a neighbour. Reading from the root needs none.
+    Flaw(Corrupt),
 }
 
 /// One walk over a tree.
 struct Walk<'a> {
     ino: Ino,
     /// Blocks that may still come: a tree has no more than the file system.
-    left: &'a mut u64,
+    left: u64,
     visit: &'a mut dyn FnMut(MapPart),
+    near: Neighbours,
 }
 
 impl Walk<'_> {
+    fn end(&mut self, at: At) {
+        if let Some(block) = self.near.dangling() {
+            let what = Kind::Bmap.name();
+            (self.visit)(MapPart::Flaw(CorruptKind::BtreeSibling { what, block }.at(at)));
+        }
+    }
+
+    /// The node in a block, whose neighbours are compared.
+    fn node<'n>(
+        &mut self,
+        block: FsBlock,
+        data: &'n [u8],
+        level: u16,
+        at: At,
+    ) -> Result<Node<'n>, Corrupt> {
+        let node = Node::parse_trusted(Kind::Bmap, data, Some(level), at)?;
+        if self.near.next(block.0, &node).is_some() {
+            let (what, block) = (Kind::Bmap.name(), block.0);
+            (self.visit)(MapPart::Flaw(CorruptKind::BtreeSibling { what, block }.at(at)));
+        }
+        Ok(node)
+    }
+
     fn compare(&mut self, key: u64, child: Option<u64>, at: At) {
         if let Some(child) = child.filter(|&child| child != key) {
             let what = Kind::Bmap.name();
-            (self.visit)(MapPart::WrongKey(CorruptKind::MapKey { what, key, child }.at(at)));
+            (self.visit)(MapPart::Flaw(CorruptKind::MapKey { what, key, child }.at(at)));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use base::{FsBlock, Ino};
 use block::DeviceError;
-use xfs::format::btree::{MapRoot, Node};
+use xfs::format::btree::{MapRoot, Neighbours, Node};
 use xfs::format::inode::{ForkFormat, InodeCore, fork_ranges};
 use xfs::format::{At, Extent, Kind, extent};
 
@@ -201,7 +201,7 @@ impl Fs<'_> {
                 return Ok(());
             }
         };
-        let mut seen = BTreeSet::new();
+        let (mut seen, mut near) = (BTreeSet::new(), Neighbours::default());
         let of_root = |index| (root.pointer(index), root.level - 1, root.key(index));
         let mut todo: Vec<(u64, u16, u64)> = (0..root.len()).rev().map(of_root).collect();
         while let Some((block, level, key)) = todo.pop() {
@@ -217,6 +217,9 @@ impl Fs<'_> {
                 fork.wrong = Some(format!("block {block} of the block map cannot be read"));
                 continue;
             };
+            if near.next(block, &node).is_some() {
+                fork.wrong_key = Some(format!("neighbours of block {block} of the block map"));
+            }
             fork.tree.push(number);
             let first = if level == 0 {
                 let list: Vec<Extent> =
@@ -234,6 +237,9 @@ impl Fs<'_> {
             if let Some(first) = first.filter(|&first| first != key) {
                 fork.wrong_key = Some(format!("key {key} of the block map should be {first}"));
             }
+        }
+        if let Some(block) = near.dangling() {
+            fork.wrong_key = Some(format!("neighbours of block {block} of the block map"));
         }
         Ok(())
     }

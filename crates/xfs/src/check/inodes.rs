@@ -138,16 +138,16 @@ impl Checker<'_> {
         fork: &Fork,
         blocks: &mut u64,
     ) -> Result<Option<Vec<Extent>>, DeviceError> {
-        let (mut tree, mut keys) = (Vec::new(), Vec::new());
+        let (mut tree, mut flaws) = (Vec::new(), Vec::new());
         if fork.format == ForkFormat::MetaBtree {
             return self.section_tree(subject, fork, blocks);
         }
         let mut visit = |part| match part {
             MapPart::Block(block) => tree.push(block),
-            MapPart::WrongKey(key) => keys.push(key),
+            MapPart::Flaw(flaw) => flaws.push(flaw),
         };
         let read = self.reader.read_extents(self.cx, subject.ino, fork, &mut visit);
-        keys.iter().for_each(|key| self.findings.corrupt(key));
+        flaws.iter().for_each(|flaw| self.findings.corrupt(flaw));
         let flag = if which == Which::Attr { RMAP_ATTR_FORK } else { 0 };
         for &block in &tree {
             self.claim_blocks(subject.ino, block, 1, flag | RMAP_BMBT);

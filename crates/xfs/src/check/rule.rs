@@ -142,7 +142,7 @@ impl Rule {
             | K::BtreeRootLevel(_)
             | K::BtreePointer { .. }
             | K::BtreeLoop { .. } => Rule::BtreeBlock,
-            K::BtreeOrder { .. } | K::MapKey { .. } => Rule::BtreeOrder,
+            K::BtreeOrder { .. } | K::MapKey { .. } | K::BtreeSibling { .. } => Rule::BtreeOrder,
             K::FreeExtent { .. } => Rule::FreeExtent,
             K::InodeChunk { .. } => Rule::InodeChunk,
             K::ExtentEmpty { .. }

@@ -10,7 +10,7 @@ use super::{Checker, Rule};
 use crate::buf::meta::{Meta, ReadRequest};
 use crate::error::Fault;
 use crate::format::ag::Root;
-use crate::format::btree::{Node, ROOT_HEADER, Shape};
+use crate::format::btree::{Neighbours, Node, ROOT_HEADER, Shape};
 use crate::format::record::{FreeExtent, Refcount, Rmap, RmapKey};
 use crate::format::{AgBlock, At, CorruptKind, Kind, u16_at, u32_at, u64_at};
 
@@ -31,13 +31,6 @@ pub(super) struct Content {
 
 /// Is shown all records of a tree in their order.
 pub(super) type Look<'l> = &'l mut dyn FnMut(&mut Checker<'_>, &[u8]);
-
-/// The last block seen at one level.
-#[derive(Clone, Copy)]
-struct Last {
-    block: u64,
-    right: Option<u64>,
-}
 
 /// Where the blocks of a tree lie, and who owns them.
 #[derive(Clone, Copy)]
@@ -63,16 +56,16 @@ struct Walk<'l> {
     look: Look<'l>,
     content: Content,
     seen: BTreeSet<u64>,
-    last: Vec<Option<Last>>,
+    neighbours: Neighbours,
     /// The key of the record before.
     before: Option<Key>,
 }
 
 impl<'l> Walk<'l> {
-    fn new(home: Home, kind: Kind, levels: usize, look: Look<'l>) -> Walk<'l> {
+    fn new(home: Home, kind: Kind, look: Look<'l>) -> Walk<'l> {
         let content = Content { complete: true, ..Content::default() };
-        let (seen, last) = (BTreeSet::new(), vec![None; levels]);
-        Walk { home, kind, look, content, seen, last, before: None }
+        let (seen, neighbours) = (BTreeSet::new(), Neighbours::default());
+        Walk { home, kind, look, content, seen, neighbours, before: None }
     }
 }
 
@@ -128,7 +121,7 @@ impl Checker<'_> {
         root: Root,
         look: Look<'_>,
     ) -> Result<Content, DeviceError> {
-        let mut walk = Walk::new(Home::Group(ag), kind, root.levels as usize, look);
+        let mut walk = Walk::new(Home::Group(ag), kind, look);
         self.walk_block(&mut walk, u64::from(root.block), root.levels as u16 - 1)?;
         Ok(self.walked(walk))
     }
@@ -144,8 +137,7 @@ impl Checker<'_> {
         let shape = Shape::of(kind);
         let (level, count) = (u16_at(root, 0), u16_at(root, 2));
         let (at, most) = (At::Inode(ino), shape.root_max(root.len(), level));
-        let levels = usize::from(level.min(LEVELS_MAX));
-        let mut walk = Walk::new(Home::Inode(ino), kind, levels, look);
+        let mut walk = Walk::new(Home::Inode(ino), kind, look);
         if level > LEVELS_MAX || usize::from(count) > most {
             let limit = most as u16;
             let kind = CorruptKind::BtreeCount { what: kind.name(), found: count, limit };
@@ -171,9 +163,8 @@ impl Checker<'_> {
 
     /// What the walk over all blocks of a tree has found.
     fn walked(&mut self, walk: Walk<'_>) -> Content {
-        let dangling = walk.last.iter().flatten().find(|last| last.right.is_some());
-        if let Some(last) = dangling {
-            let at = walk.home.at(last.block);
+        if let Some(block) = walk.neighbours.dangling() {
+            let at = walk.home.at(block);
             let text = "the last block of its level has a neighbour on its right";
             self.findings.add(Rule::BtreeBlock, at, text);
         }
@@ -293,13 +284,9 @@ impl Checker<'_> {
     }
 
     fn check_siblings(&mut self, walk: &mut Walk<'_>, node: &Node<'_>, block: u64, at: At) {
-        let (left, right) = node.siblings();
-        let before = walk.last[usize::from(node.level)].replace(Last { block, right });
-        let expected = before.map(|last| last.block);
-        let agrees = before.is_none_or(|last| last.right == Some(block));
+        let wrong = walk.neighbours.next(block, node);
         // If a block between could not be read the neighbours prove nothing.
-        if (left != expected || !agrees) && walk.content.complete {
-            let text = format!("left neighbour {left:?} should be {expected:?}");
+        if let Some(text) = wrong.filter(|_| walk.content.complete) {
             self.findings.add(Rule::BtreeBlock, at, text);
         }
     }

@@ -6,6 +6,8 @@
 //! from a fixed place on. The reverse mapping tree's ranges may overlap, so its nodes hold the
 //! highest key of each child as well. Source: "XFS Algorithms and Data Structures".
 
+use std::collections::BTreeMap;
+
 use super::{
     At, Corrupt, CorruptKind, Expect, Kind, NULL32, NULL64, put_u16, put_u32, put_u64, u16_at,
     u32_at, u64_at, verifier,
@@ -200,6 +202,30 @@ impl<'a> Node<'a> {
         }
         let some = |at| Some(u32_at(self.data, at)).filter(|&block| block != NULL32);
         (some(8).map(u64::from), some(12).map(u64::from))
+    }
+}
+
+/// Compares what blocks of a tree say of their siblings, while they are met from left to right.
+#[derive(Default)]
+pub struct Neighbours {
+    /// The last block of each level, and what it says of the next.
+    last: BTreeMap<u16, (u64, Option<u64>)>,
+}
+
+impl Neighbours {
+    /// Takes the next block of its level: what is wrong with its neighbour on the left, in words.
+    pub fn next(&mut self, block: u64, node: &Node<'_>) -> Option<String> {
+        let (left, right) = node.siblings();
+        let before = self.last.insert(node.level, (block, right));
+        let expected = before.map(|(block, _)| block);
+        let agrees = before.is_none_or(|(_, right)| right == Some(block));
+        let wrong = left != expected || !agrees;
+        wrong.then(|| format!("left neighbour {left:?} should be {expected:?}"))
+    }
+
+    /// A last block of its level that says that another one follows.
+    pub fn dangling(&self) -> Option<u64> {
+        self.last.values().find_map(|&(block, right)| right.map(|_| block))
     }
 }
 

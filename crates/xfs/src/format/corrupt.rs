@@ -182,6 +182,8 @@ pub enum CorruptKind {
     ExtentOffset { offset: u64, count: u32 },
     #[error("extent at file block {offset} overlaps the one before, which ends at {end}")]
     ExtentOrder { offset: u64, end: u64 },
+    #[error("the neighbours of block {block} in the {what} are not those that it names")]
+    BtreeSibling { what: &'static str, block: u64 },
     #[error("{what}: key {key} should be {child}, the first file block of its child")]
     MapKey { what: &'static str, key: u64, child: u64 },
     #[error("{found} extents should be {expected}")]
