@@ -383,6 +383,40 @@ fn a_free_inode_has_nothing() {
     }
 }
 
+/// The attributes of a FIFO begin elsewhere, or `..` in a directory is no directory by its type.
+#[test]
+fn a_fork_of_a_fifo_and_the_type_of_a_dot_are_put_right() {
+    let (base, fifo) = kind("xfs-parent-4k").image_with(|cx, fs| {
+        let dir = mkdir(cx, fs, fs.root(), "dir");
+        for n in 0..60 {
+            create(cx, fs, dir, &format!("a-rather-long-name-{n}"));
+        }
+        let new = vfs::NewNode::new(vfs::FileType::Fifo, 0o600);
+        fs.create(cx, dir, b"fifo", &new).expect("a FIFO").ino
+    });
+    let before = manifest(&base).expect("a sound image");
+    let device = Arc::new(base.fork());
+    change_slot(&device, fifo, |slot| slot[82] = 3);
+    let (plan, after) = repaired(&device);
+    assert_eq!(differences(&before, &after), [""; 0], "{:#?}", plan.findings);
+    let image = base.snapshot();
+    let mut read = xfs_support::metadata(&base).into_iter().map(|block| block as usize * 4096);
+    let block = read.find(|&at| image[at..].starts_with(b"XDB3")).expect("a block of names");
+    // The entries of `.` and `..`: eight bytes, the length of the name, the name, the type.
+    for at in [64 + 10, 80 + 11] {
+        let device = Arc::new(base.fork());
+        let mut piece = image[block..block + 4096].to_vec();
+        assert_eq!(piece[at], 2);
+        piece[at] = 7;
+        verifier::update_crc(Block::DirBlock, &mut piece);
+        device.write_at(block as u64, &piece);
+        let file = testkit::image::write_device(&device);
+        testkit::judge::xfs_repair(file.path()).expect_err("it is damage");
+        let (plan, after) = repaired(&device);
+        assert_eq!(differences(&before, &after), [""; 0], "{at}: {:#?}", plan.findings);
+    }
+}
+
 /// Blocks of a map whose neighbours are wrong: Linux goes from one to the next. The map is written
 /// anew.
 #[test]

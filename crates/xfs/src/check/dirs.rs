@@ -59,6 +59,11 @@ impl Checker<'_> {
 
     /// Takes note of a name; `.` and `..` are looked at here.
     fn name(&mut self, dir: Ino, target: Ino, name: &[u8], file_type: FileType, at: At) {
+        let dots = name == b"." || name == b"..";
+        if dots && ![FileType::Directory, FileType::Unknown].contains(&file_type) {
+            let text = format!("\"{}\" is of type {file_type:?}", name.escape_ascii());
+            self.findings.add(Rule::DirectoryDots, at, text);
+        }
         match name {
             b"." if target != dir => {
                 let text = format!("\".\" points at {target}");

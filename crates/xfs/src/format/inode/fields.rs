@@ -93,12 +93,23 @@ pub fn corrected(raw: &RawInode, ino: Ino, geometry: &Geometry) -> (RawInode, Ve
         must_be!(di_ctime, narrow(raw.di_ctime.get()));
         must_be!(di_crtime, narrow(raw.di_crtime.get()));
     }
-    if raw.di_forkoff == 0 && raw.di_aformat != ForkFormat::Extents as u8 {
-        let (found, wanted) = (raw.di_aformat.into(), ForkFormat::Extents as u64);
+    attribute_fork(&mut core, kind, &mut wrong);
+    (core, wrong)
+}
+
+/// Where the attributes begin, and in which form.
+fn attribute_fork(core: &mut RawInode, kind: u16, wrong: &mut Vec<WrongField>) {
+    // Beside the number of a device, which special files have, they begin at once.
+    let number = !matches!(kind, DIRECTORY | REGULAR | SYMLINK);
+    if number && core.di_forkoff > 1 {
+        wrong.push(WrongField { name: "di_forkoff", found: core.di_forkoff.into(), wanted: 1 });
+        core.di_forkoff = 1;
+    }
+    if core.di_forkoff == 0 && core.di_aformat != ForkFormat::Extents as u8 {
+        let (found, wanted) = (core.di_aformat.into(), ForkFormat::Extents as u64);
         wrong.push(WrongField { name: "di_aformat", found, wanted });
         core.di_aformat = ForkFormat::Extents as u8;
     }
-    (core, wrong)
 }
 
 /// Type bits of a mode.
