@@ -2,6 +2,8 @@
 //!
 //! Source: "XFS Algorithms and Data Structures", chapter on extended attributes.
 
+use std::ops::RangeInclusive;
+
 use super::attr::AttrFlags;
 use super::{At, Corrupt, CorruptKind, Kind, put_u16, put_u32, u16_at, u32_at};
 
@@ -177,11 +179,16 @@ impl<'a> AttrLeaf<'a> {
         low
     }
 
-    /// Bytes of names and values, and where the first of them lies; 0 stands for 65536.
-    pub fn occupied(&self) -> (u16, u16) {
-        let used: usize = self.iter().map(|attr| body_size(&attr)).sum();
-        let places = (0..self.len()).map(|index| u16_at(self.data, self.entry(index) + 4));
-        (used as u16, places.min().unwrap_or(self.data.len() as u16))
+    /// Bytes of names and values.
+    pub fn used(&self) -> u16 {
+        self.iter().map(|attr| body_size(&attr)).sum::<usize>() as u16
+    }
+
+    /// Where the header may say that names and values begin: behind the entries, and not behind the
+    /// first name.
+    pub fn first(&self) -> RangeInclusive<usize> {
+        let places = (0..self.len()).map(|index| u16_at(self.data, self.entry(index) + 4).into());
+        self.entry(self.len())..=places.min().unwrap_or(self.data.len())
     }
 
     /// The free ranges are whole words in the block.
